@@ -1,0 +1,2 @@
+//! The `kerninst` command.
+fn main() {}
