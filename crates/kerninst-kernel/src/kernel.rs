@@ -1,0 +1,219 @@
+//! [`Kernel`]: one picture of a kernel.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use crate::memory::Segments;
+use crate::{Btf, Error, Memory, Module, OffLimits, Symbols, SymbolsBuilder, Tables, Text};
+
+/// A picture of a kernel: the running one, or one in a file.
+pub struct Kernel {
+    live: bool,
+    release: Option<String>,
+    build_id: Option<Vec<u8>>,
+    symbols: Symbols,
+    text: Vec<Text>,
+    memory: Box<dyn Memory>,
+    tables: OnceLock<Tables>,
+    modules: Vec<Module>,
+    btf: OnceLock<Option<Btf>>,
+    off_limits: OnceLock<OffLimits>,
+}
+
+impl Kernel {
+    /// The running kernel: needs root.
+    ///
+    /// # Errors
+    /// [`Error::AddressesHidden`], [`Error::Io`], [`Error::Unsupported`].
+    pub fn live() -> Result<Kernel, Error> {
+        Err(Error::Unsupported("not yet written".into()))
+    }
+    /// A kernel or module in a file.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::NotAKernel`], [`Error::Corrupt`].
+    pub fn from_file(path: &Path) -> Result<Kernel, Error> {
+        Err(Error::NotAKernel {
+            path: path.into(),
+            reason: "not yet written".into(),
+        })
+    }
+    /// A kernel made of values: for tests and tools.
+    #[must_use]
+    pub fn builder() -> KernelBuilder {
+        KernelBuilder::default()
+    }
+    /// The running kernel?
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.live
+    }
+    /// Release, as `uname -r` prints it.
+    #[must_use]
+    pub fn release(&self) -> Option<&str> {
+        self.release.as_deref()
+    }
+    /// GNU build id.
+    #[must_use]
+    pub fn build_id(&self) -> Option<&[u8]> {
+        self.build_id.as_deref()
+    }
+    /// All symbols.
+    #[must_use]
+    pub fn symbols(&self) -> &Symbols {
+        &self.symbols
+    }
+    /// Executable ranges: the core kernel's first, then modules', each group by address.
+    #[must_use]
+    pub fn text(&self) -> &[Text] {
+        &self.text
+    }
+    /// The executable range that holds `addr`.
+    #[must_use]
+    pub fn text_at(&self, addr: u64) -> Option<&Text> {
+        self.text().iter().find(|t| t.range().contains(&addr))
+    }
+    /// Bytes of text, as they were at the snapshot. See [`Kernel::read`] for other memory.
+    #[must_use]
+    pub fn bytes(&self, addr: u64, len: usize) -> Option<&[u8]> {
+        self.text_at(addr)?.get(addr, len)
+    }
+    /// Any kernel memory, as it is now.
+    ///
+    /// # Errors
+    /// [`Error::Unmapped`], [`Error::Io`].
+    pub fn read(&self, addr: u64, len: usize) -> Result<Vec<u8>, Error> {
+        self.memory.read(addr, len)
+    }
+    /// The site tables.
+    #[must_use]
+    pub fn tables(&self) -> &Tables {
+        self.tables.get_or_init(Tables::default)
+    }
+    /// Loaded modules.
+    #[must_use]
+    pub fn modules(&self) -> &[Module] {
+        &self.modules
+    }
+    /// Type information, if the kernel has it.
+    #[must_use]
+    pub fn btf(&self) -> Option<&Btf> {
+        self.btf.get_or_init(|| None).as_ref()
+    }
+    /// Text that must not be instrumented.
+    #[must_use]
+    pub fn off_limits(&self) -> &OffLimits {
+        self.off_limits.get_or_init(OffLimits::default)
+    }
+    /// The kernel's `vermagic` string, which a module must carry.
+    #[must_use]
+    pub fn vermagic(&self) -> Option<String> {
+        None
+    }
+    /// The version checksum of an exported symbol (`CONFIG_MODVERSIONS`), such as `module_layout`.
+    #[must_use]
+    pub fn symbol_crc(&self, name: &str) -> Option<u32> {
+        let _ = name;
+        None
+    }
+}
+
+/// Makes a [`Kernel`] of values.
+#[derive(Default)]
+pub struct KernelBuilder {
+    live: bool,
+    release: Option<String>,
+    symbols: SymbolsBuilder,
+    text: Vec<Text>,
+    memory: Segments,
+    tables: Tables,
+    modules: Vec<Module>,
+    off_limits: OffLimits,
+}
+
+impl KernelBuilder {
+    /// Sets the release.
+    #[must_use]
+    pub fn release(mut self, release: &str) -> Self {
+        self.release = Some(release.to_string());
+        self
+    }
+    /// Adds a core symbol; `letter` as in kallsyms: `t`, `T`, `d` …
+    #[must_use]
+    pub fn symbol(mut self, name: &str, addr: u64, letter: char) -> Self {
+        self.symbols.add(name, addr, None, letter as u8, None);
+        self
+    }
+    /// Adds a module's symbol.
+    #[must_use]
+    pub fn module_symbol(mut self, module: &str, name: &str, addr: u64, letter: char) -> Self {
+        self.symbols
+            .add(name, addr, None, letter as u8, Some(module));
+        self
+    }
+    /// Adds core kernel text.
+    #[must_use]
+    pub fn text(self, start: u64, bytes: &[u8]) -> Self {
+        self.add_text(Text {
+            module: None,
+            start,
+            bytes: bytes.to_vec(),
+            init: false,
+        })
+    }
+    /// Adds any text.
+    #[must_use]
+    pub fn add_text(mut self, text: Text) -> Self {
+        self.symbols.limit(text.range());
+        self.memory.add(text.start, text.bytes.clone());
+        self.text.push(text);
+        self
+    }
+    /// Adds data memory for [`Kernel::read`].
+    #[must_use]
+    pub fn data(mut self, start: u64, bytes: &[u8]) -> Self {
+        self.memory.add(start, bytes.to_vec());
+        self
+    }
+    /// Sets the site tables.
+    #[must_use]
+    pub fn tables(mut self, tables: Tables) -> Self {
+        self.tables = tables;
+        self
+    }
+    /// Adds a module.
+    #[must_use]
+    pub fn module(mut self, module: Module) -> Self {
+        self.modules.push(module);
+        self
+    }
+    /// Sets what is off limits.
+    #[must_use]
+    pub fn off_limits(mut self, off_limits: OffLimits) -> Self {
+        self.off_limits = off_limits;
+        self
+    }
+    /// Makes [`Kernel::is_live`] say yes.
+    #[must_use]
+    pub fn live(mut self) -> Self {
+        self.live = true;
+        self
+    }
+    /// The kernel.
+    #[must_use]
+    pub fn build(mut self) -> Kernel {
+        self.text.sort_by_key(|t| (t.module.is_some(), t.start));
+        Kernel {
+            live: self.live,
+            release: self.release,
+            build_id: None,
+            symbols: self.symbols.build(),
+            text: self.text,
+            memory: Box::new(self.memory),
+            tables: OnceLock::from(self.tables),
+            modules: self.modules,
+            btf: OnceLock::from(None),
+            off_limits: OnceLock::from(self.off_limits),
+        }
+    }
+}
