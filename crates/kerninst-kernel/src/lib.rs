@@ -9,6 +9,7 @@
 //! thunks and ENDBR sealing change text at boot and later.
 
 mod btf;
+mod bytes;
 mod error;
 mod glob;
 mod kernel;
@@ -21,7 +22,7 @@ mod table;
 mod tables;
 mod text;
 
-pub use btf::{Btf, BtfError, Function as BtfFunction, Member, Param};
+pub use btf::{Btf, BtfError, Function as BtfFunction, Kind as BtfKind, Member, Param};
 pub use error::Error;
 pub use glob::glob_match;
 pub use kernel::{Kernel, KernelBuilder};
