@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Writing text and putting it back.
+//!
+//! Both go through the kernel's own poking (arch/x86/kernel/alternative.c) under `text_mutex`, after every
+//! site was compared with what must be there. `kprobe_mutex` is held around (kprobes take the two in that order),
+//! so that no kprobe can come between the check and the write.
+
+use crate::abi::{Poke, Site, refused, site, state};
+use crate::batch::{self, Batch, Record};
+use crate::kernel::*;
+use core::ptr::null_mut;
+
+/// Longest site.
+const MOST: usize = 16;
+
+/// Both locks that guard text, in kprobes' order.
+pub struct TextLock {
+    _text: Held,
+    _kprobes: Option<Held>,
+}
+impl TextLock {
+    unsafe fn new() -> TextLock {
+        // SAFETY: both are the kernel's initialised mutexes; process context.
+        unsafe {
+            let kprobes = if has_kprobes() == 1 { Some(Held::new(&raw mut kprobe_mutex)) } else { None };
+            TextLock { _kprobes: kprobes, _text: Held::new(&raw mut text_mutex) }
+        }
+    }
+}
+
+/// Are the `len` bytes at `addr` those at `bytes`?
+unsafe fn same(addr: u64, bytes: *const u8, len: u8) -> bool {
+    let mut now = [0u8; MOST];
+    // SAFETY: the copy cannot fault; `len` is at most MOST, and `bytes` a site's array of MOST.
+    unsafe {
+        let to = &raw mut now as *mut u8;
+        if copy_from_kernel_nofault(to, addr as *const u8, len as usize) != 0 {
+            return false;
+        }
+        for i in 0..len as usize {
+            if to.add(i).read() != bytes.add(i).read() {
+                return false;
+            }
+        }
+    }
+    true
+}
+
+fn well_formed(s: &Site, before: u64) -> bool {
+    let longest = match s.kind {
+        site::LIVE => 5,
+        site::TAIL | site::BOARD => MOST as u8,
+        site::TRAP => 1,
+        _ => 0,
+    };
+    s.len >= 1 && s.len <= longest && s.addr >= before && s.addr.wrapping_add(MOST as u64) > s.addr
+}
+
+/// A kprobe at the site, or so near before it that its 5-byte jump would reach in once it is optimised.
+unsafe fn kprobe_near(s: &Site) -> bool {
+    if has_kprobes() != 1 {
+        return false;
+    }
+    let mut at = s.addr.wrapping_sub(4);
+    while at < s.addr + s.len as u64 {
+        // SAFETY: `kprobe_mutex` is held, so the table is stable.
+        if !unsafe { get_kprobe(at as *const u8) }.is_null() {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+/// Why this site cannot be written; [`refused::NO`]: it can.
+unsafe fn check(s: &Site, before: u64) -> u32 {
+    // SAFETY: the text lock is held.
+    unsafe {
+        if !well_formed(s, before) {
+            return refused::MALFORMED;
+        }
+        if core_kernel_text(s.addr) == 0 {
+            // The module may not go away between here and the write: see `hold_modules`.
+            let _read = ReadSide::new();
+            if __module_text_address(s.addr).is_null() {
+                return refused::NOT_TEXT;
+            }
+        }
+        if !same(s.addr, &raw const s.old as *const u8, s.len) {
+            return refused::BYTES;
+        }
+        if kprobe_near(s) { refused::KPROBE } else { refused::NO }
+    }
+}
+
+/// Takes (or, with `hold` false, drops) a reference on the module of every site that lies in one, so that none
+/// goes while text is written. Returns the index of the first site whose module is going, or `count`.
+unsafe fn hold_modules(batch: *mut Batch, count: u32, hold: bool) -> u32 {
+    // SAFETY: under the device lock; indices are below the batch's count.
+    unsafe {
+        for i in 0..count {
+            let addr = (*Batch::record(batch, i)).site.addr;
+            if core_kernel_text(addr) != 0 {
+                continue;
+            }
+            let _read = ReadSide::new();
+            let module = __module_text_address(addr);
+            if module.is_null() {
+                // Not text at all: `check` says so.
+                continue;
+            }
+            if !hold {
+                module_put(module);
+            } else if !try_module_get(module) {
+                return i;
+            }
+        }
+        count
+    }
+}
+
+/// Writes bytes that nothing executes.
+unsafe fn write_still(addr: u64, bytes: *const u8, len: u8) {
+    // SAFETY: the text lock is held and the address is text; text_poke handles a page boundary.
+    unsafe {
+        text_poke(addr as *mut u8, bytes, len as usize);
+    }
+}
+
+/// `POKE`.
+pub unsafe fn poke(file: *mut u8, tgid: i32, arg: u64) -> isize {
+    // SAFETY: under the device lock, in process context; user memory only through the copy functions.
+    unsafe {
+        let mut request = Poke { sites: 0, count: 0, refused: 0, index: 0, reserved: 0, module: [0; 56], batch: 0 };
+        let n = core::mem::size_of::<Poke>();
+        if _copy_from_user(&raw mut request as *mut u8, arg, n) != 0 {
+            return errno::EFAULT;
+        }
+        if request.count == 0 || request.count > crate::abi::MAX_SITES {
+            return errno::EINVAL;
+        }
+        let batch = ki_vzalloc(Batch::size(request.count)) as *mut Batch;
+        if batch.is_null() {
+            return errno::ENOMEM;
+        }
+        (*batch).file = file;
+        (*batch).tgid = tgid;
+        (*batch).count = request.count;
+        (*batch).name = request.module;
+        (*batch).name[55] = 0;
+        for i in 0..request.count {
+            let record = Batch::record(batch, i);
+            let from = request.sites.wrapping_add(i as u64 * core::mem::size_of::<Site>() as u64);
+            let to = &raw mut (*record).site as *mut u8;
+            if _copy_from_user(to, from, core::mem::size_of::<Site>()) != 0 {
+                vfree(batch as *const u8);
+                return errno::EFAULT;
+            }
+        }
+        let result = arm(batch, &mut request);
+        if result == 0 {
+            batch::link(batch);
+            request.batch = (*batch).id;
+        } else {
+            if !(*batch).module.is_null() {
+                module_put((*batch).module);
+            }
+            vfree(batch as *const u8);
+        }
+        if _copy_to_user(arg, &raw const request as *const u8, n) != 0 && result == 0 {
+            // Armed, but the caller does not know its number: closing the file restores it.
+            return errno::EFAULT;
+        }
+        result
+    }
+}
+
+unsafe fn arm(batch: *mut Batch, request: &mut Poke) -> isize {
+    // SAFETY: as in `poke`.
+    unsafe {
+        let count = (*batch).count;
+        if (*batch).name[0] != 0 {
+            let _modules = Held::new(&raw mut module_mutex);
+            let module = find_module(&raw const (*batch).name as *const u8);
+            if module.is_null() || !try_module_get(module) {
+                request.refused = refused::MODULE;
+                request.index = count;
+                return errno::EBUSY;
+            }
+            (*batch).module = module;
+        }
+        let held = hold_modules(batch, count, true);
+        if held < count {
+            hold_modules(batch, held, false);
+            request.refused = refused::MODULE;
+            request.index = held;
+            return errno::EBUSY;
+        }
+        let result = arm_held(batch, request);
+        hold_modules(batch, count, false);
+        result
+    }
+}
+
+unsafe fn arm_held(batch: *mut Batch, request: &mut Poke) -> isize {
+    // SAFETY: as in `poke`; the sites' modules cannot go.
+    unsafe {
+        let count = (*batch).count;
+        let mut traps = false;
+        for i in 0..count {
+            traps |= (*Batch::record(batch, i)).site.kind == site::TRAP;
+        }
+        if traps {
+            let e = batch::publish_traps(batch);
+            if e != 0 {
+                return e;
+            }
+        }
+        let text = TextLock::new();
+        let mut before = 0;
+        let mut verdict = refused::NO;
+        for i in 0..count {
+            let s = &raw const (*Batch::record(batch, i)).site;
+            verdict = check(&*s, before);
+            if verdict != refused::NO {
+                request.refused = verdict;
+                request.index = i;
+                break;
+            }
+            before = (*s).addr + (*s).len as u64;
+        }
+        if verdict == refused::NO {
+            write(batch);
+        }
+        drop(text);
+        if verdict != refused::NO {
+            if traps {
+                batch::publish_traps(null_mut());
+            }
+            return errno::EILSEQ;
+        }
+        0
+    }
+}
+
+/// Boards first, then what leads to them, then what is dead by then.
+unsafe fn write(batch: *mut Batch) {
+    // SAFETY: the text lock is held and every site was checked.
+    unsafe {
+        write_kind(batch, site::BOARD);
+        for i in 0..(*batch).count {
+            let record = Batch::record(batch, i);
+            let s = &raw const (*record).site;
+            if (*s).kind == site::LIVE || (*s).kind == site::TRAP {
+                text_poke_queue((*s).addr as *mut u8, &raw const (*s).new as *const u8, (*s).len as usize, core::ptr::null());
+                (*record).state = state::ARMED;
+            }
+        }
+        text_poke_finish();
+        write_kind(batch, site::TAIL);
+    }
+}
+
+unsafe fn write_kind(batch: *mut Batch, kind: u8) {
+    // SAFETY: as in `write`.
+    unsafe {
+        let mut any = false;
+        for i in 0..(*batch).count {
+            let record = Batch::record(batch, i);
+            let s = &raw const (*record).site;
+            if (*s).kind == kind {
+                write_still((*s).addr, &raw const (*s).new as *const u8, (*s).len);
+                (*record).state = state::ARMED;
+                any = true;
+            }
+        }
+        if any {
+            text_poke_sync();
+        }
+    }
+}
+
+/// May this record be restored now? Marks it stuck where its bytes are not ours.
+unsafe fn ours(record: *mut Record) -> bool {
+    // SAFETY: the text lock is held; a record that is not gone lies in mapped text.
+    unsafe {
+        if (*record).state != state::ARMED && (*record).state != state::STUCK {
+            return false;
+        }
+        let s = &raw const (*record).site;
+        let ours = same((*s).addr, &raw const (*s).new as *const u8, (*s).len);
+        (*record).state = if ours { state::ARMED } else { state::STUCK };
+        ours
+    }
+}
+
+/// Puts back tails and live sites (not boards: something may still be on them). What holds foreign bytes is left,
+/// marked stuck, and tried again at the next call.
+pub unsafe fn restore(batch: *mut Batch) {
+    // SAFETY: under the device lock, in process context.
+    unsafe {
+        let _text = TextLock::new();
+        // A tail must be whole before its live site is: if somebody has the live site, both stay.
+        let mut any = false;
+        for i in 0..(*batch).count {
+            let record = Batch::record(batch, i);
+            if (*record).site.kind == site::TAIL && (i == 0 || head_is_ours(batch, i)) && ours(record) {
+                let s = &raw const (*record).site;
+                write_still((*s).addr, &raw const (*s).old as *const u8, (*s).len);
+                (*record).state = state::RESTORED;
+                any = true;
+            }
+        }
+        if any {
+            text_poke_sync();
+        }
+        for i in 0..(*batch).count {
+            let record = Batch::record(batch, i);
+            let s = &raw const (*record).site;
+            if (*s).kind != site::LIVE && (*s).kind != site::TRAP || !ours(record) {
+                continue;
+            }
+            let jump = jump_to((*s).patch, (*s).addr + (*s).len as u64);
+            text_poke_queue((*s).addr as *mut u8, &raw const (*s).old as *const u8, (*s).len as usize, &raw const jump as *const u8);
+            (*record).state = state::RESTORED;
+        }
+        text_poke_finish();
+    }
+}
+
+/// Is the live site before the tail `i` one that can be restored now?
+unsafe fn head_is_ours(batch: *mut Batch, i: u32) -> bool {
+    // SAFETY: `i` is at least 1 and below `count`; the text lock is held.
+    unsafe {
+        let head = Batch::record(batch, i - 1);
+        let s = &raw const (*head).site;
+        (*s).addr + (*s).len as u64 != (*Batch::record(batch, i)).site.addr || ours(head)
+    }
+}
+
+/// `jmp rel32` whose displacement counts from `from`: what `text_poke_bp` emulates while a site is in transition.
+fn jump_to(to: u64, from: u64) -> [u8; 8] {
+    let d = to.wrapping_sub(from) as u32;
+    [0xe9, d as u8, (d >> 8) as u8, (d >> 16) as u8, (d >> 24) as u8, 0xcc, 0xcc, 0xcc]
+}
+
+/// Restores the boards. Nothing can be on them: the caller has made sure.
+pub unsafe fn restore_boards(batch: *mut Batch) {
+    // SAFETY: under the device lock, in process context.
+    unsafe {
+        let _text = TextLock::new();
+        let mut any = false;
+        for i in 0..(*batch).count {
+            let record = Batch::record(batch, i);
+            if (*record).site.kind == site::BOARD && ours(record) {
+                let s = &raw const (*record).site;
+                write_still((*s).addr, &raw const (*s).old as *const u8, (*s).len);
+                (*record).state = state::RESTORED;
+                any = true;
+            }
+        }
+        if any {
+            text_poke_sync();
+        }
+    }
+}
+
+/// Are all sites but the boards restored or gone?
+pub unsafe fn is_down(batch: *mut Batch) -> bool {
+    // SAFETY: under the device lock.
+    unsafe {
+        for i in 0..(*batch).count {
+            let record = Batch::record(batch, i);
+            let up = (*record).state == state::ARMED || (*record).state == state::STUCK;
+            if up && (*record).site.kind != site::BOARD {
+                return false;
+            }
+        }
+    }
+    true
+}
+
+/// The module goes: its text is restored a last time, then its sites are never touched again.
+pub unsafe fn module_going(module: *mut u8) {
+    // SAFETY: under the device lock; the module's text is mapped until the notifier returns.
+    unsafe {
+        let mut at = batch::NEWEST;
+        while !at.is_null() {
+            let mut any = false;
+            for i in 0..(*at).count {
+                any |= in_module(Batch::record(at, i), module);
+            }
+            if any {
+                going(at, module);
+            }
+            at = (*at).next;
+        }
+    }
+}
+
+unsafe fn in_module(record: *mut Record, module: *mut u8) -> bool {
+    // SAFETY: a look-up by address only.
+    unsafe {
+        (*record).state != state::GONE && core_kernel_text((*record).site.addr) == 0 && {
+            let _read = ReadSide::new();
+            __module_text_address((*record).site.addr) == module
+        }
+    }
+}
+
+unsafe fn going(batch: *mut Batch, module: *mut u8) {
+    // SAFETY: as in `module_going`. The module's exit function has returned: nothing runs its code any more, so
+    // tails, boards and live sites can be written in any order.
+    unsafe {
+        let _text = TextLock::new();
+        for i in 0..(*batch).count {
+            let record = Batch::record(batch, i);
+            if in_module(record, module) {
+                if ours(record) {
+                    let s = &raw const (*record).site;
+                    write_still((*s).addr, &raw const (*s).old as *const u8, (*s).len);
+                }
+                (*record).state = state::GONE;
+            }
+        }
+        text_poke_sync();
+    }
+}

@@ -1,0 +1,90 @@
+//! Patch modules: generated, passive, loaded by the kernel's own loader, which registers their unwind data,
+//! exception and bug tables and symbols.
+
+use crate::sys;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Why a patch module is not in place.
+#[derive(Debug, thiserror::Error)]
+pub enum ModuleError {
+    /// The loader refused it.
+    #[error("the kernel refused the patch module {name} ({source}); `dmesg | tail` has its reason")]
+    Refused {
+        /// Its name.
+        name: String,
+        /// The loader's answer.
+        source: io::Error,
+    },
+    /// Its address cannot be read.
+    #[error("the address of patch module {name} cannot be read from {}: {reason}", path.display())]
+    Address {
+        /// Its name.
+        name: String,
+        /// The file.
+        path: PathBuf,
+        /// What was found there.
+        reason: String,
+    },
+}
+
+/// A loaded patch module's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PatchText {
+    /// Name of the module.
+    pub name: String,
+    /// Address of its `.text`.
+    pub base: u64,
+}
+
+/// Is a module of this name loaded (or on its way)?
+pub fn is_loaded(name: &str) -> bool {
+    PathBuf::from("/sys/module").join(name).join("initstate").exists()
+}
+
+/// Loads a patch module and tells where its text is.
+///
+/// # Errors
+/// [`ModuleError`]; where the address cannot be read, the module is unloaded again.
+pub fn load_patch_module(name: &str, image: &[u8]) -> Result<PatchText, ModuleError> {
+    sys::init_module(image).map_err(|source| ModuleError::Refused { name: name.into(), source })?;
+    let path = PathBuf::from("/sys/module").join(name).join("sections/.text");
+    let read = std::fs::read_to_string(&path).map_err(|e| e.to_string()).and_then(|text| {
+        let digits = text.trim().trim_start_matches("0x");
+        match u64::from_str_radix(digits, 16) {
+            Ok(0) | Err(_) => Err(format!("it says {:?}", text.trim())),
+            Ok(base) => Ok(base),
+        }
+    });
+    match read {
+        Ok(base) => Ok(PatchText { name: name.into(), base }),
+        Err(reason) => {
+            // Nothing leads to it yet.
+            let _ = sys::delete_module(name);
+            Err(ModuleError::Address { name: name.into(), path, reason })
+        }
+    }
+}
+
+/// Unloads a patch module that nothing leads to and nobody is in; false: it is still pinned.
+///
+/// # Errors
+/// What `delete_module(2)` says, other than that it is in use.
+pub fn unload_patch_module(name: &str) -> io::Result<bool> {
+    // Somebody who walks /proc/modules or kallsyms holds a reference for a moment.
+    let until = Instant::now() + Duration::from_millis(500);
+    loop {
+        match sys::delete_module(name) {
+            Ok(()) => return Ok(true),
+            Err(e) => match e.raw_os_error() {
+                Some(libc::ENOENT) => return Ok(true),
+                Some(libc::EWOULDBLOCK | libc::EBUSY) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Some(libc::EWOULDBLOCK | libc::EBUSY) => return Ok(false),
+                _ => return Err(e),
+            },
+        }
+    }
+}
