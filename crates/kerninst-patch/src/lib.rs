@@ -1,1 +1,33 @@
-//! Skeleton.
+//! Tactics, code patches, relocation and patch module files; pure.
+//!
+//! Points in ([`Request`]), splices out ([`Splice`]): a [`Planner`] chooses for every point of a function how code
+//! is put before it ([`Tactic`]), relocates the instructions that a splice displaces ([`relocate`]) and gives the
+//! code patch that runs them ([`CodePatch`]). A [`PatchModule`] collects code patches into one kernel module file.
+//! Once the kernel has loaded it, [`Splice::site_bytes`] says what to write where.
+//!
+//! No input can make this crate panic: corrupt bytes and tables lead to a [`Refusal`].
+
+mod boards;
+mod choose;
+mod code_patch;
+pub mod elf;
+mod emit;
+mod facts;
+mod module;
+mod odd;
+mod orc;
+mod planner;
+mod refusal;
+mod relocate;
+mod splice;
+mod tactic;
+
+pub use boards::Boards;
+pub use code_patch::{BugSite, CodePatch, ExSite, Fixup, OrcSite, Reloc, RelocKind};
+pub use module::{BuildError, ModuleInfo, PatchModule};
+pub use odd::Odd;
+pub use planner::{Options, Plan, Planner, Request};
+pub use refusal::{ManagedSite, Refusal, Refused};
+pub use relocate::{Fragment, Unrelocatable, relocate};
+pub use splice::{Board, OutOfReach, PlannedPoint, SiteBytes, Splice};
+pub use tactic::{Tactic, Tactics};
