@@ -1,7 +1,7 @@
 //! The code patch of a decision.
 
 use kerninst_analysis::InsnKind;
-use kerninst_snippet::{Features, Flags, Free, StackStep, compile};
+use kerninst_snippet::{Features, Free, StackStep, compile};
 
 use crate::choose::Chosen;
 use crate::facts::Facts;
@@ -28,10 +28,7 @@ pub(crate) fn patch(facts: &Facts, c: &Chosen, features: Features) -> Built {
     let mut goes_on = true;
     for index in c.start..=c.end {
         while let Some((_, snippets)) = points.next_if(|(at, _)| *at == index) {
-            let live = facts.insn(index).map(|i| i.live);
-            let free = live.map_or(Free::NOTHING, |l| {
-                Free::new(l.dead_mask(), Flags::from_bits((!l.0 >> 16) as u8))
-            });
+            let free = facts.insn(index).map_or(Free::NOTHING, |i| Free::from(i.live));
             let code = compile(snippets, free, features);
             snippet_costs.push(code.cost);
             b.unwind(index, &code.stack);

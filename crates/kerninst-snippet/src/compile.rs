@@ -120,8 +120,8 @@ struct Choice {
 fn choose(free: Free, features: Features, far: bool) -> Choice {
     let flags_dead = free.flags().contains(Flags::INC);
     let overflow = !free.flags().contains(Flags::OF);
-    let any = free.regs().next();
-    let other = free.regs().find(|r| *r != Reg::RAX);
+    let any = scratch(free, true);
+    let other = scratch(free, false);
 
     let keep = if flags_dead {
         Keep::Nothing
@@ -141,6 +141,16 @@ fn choose(free: Free, features: Features, far: bool) -> Choice {
         scratch: dead.unwrap_or(Reg::RAX),
         spill: far && dead.is_none(),
     }
+}
+
+/// A dead register for an address. Never rbp: unwinders may need it even where no code reads it again (before a call
+/// that does not return). Caller-saved ones first: the unwinder knows nothing about them.
+fn scratch(free: Free, rax: bool) -> Option<Reg> {
+    const ORDER: [u8; 14] = [0, 1, 2, 6, 7, 8, 9, 11, 10, 3, 12, 14, 15, 13];
+    let order = ORDER.into_iter().filter_map(Reg::new);
+    order
+        .filter(|r| rax || *r != Reg::RAX)
+        .find(|r| free.has(*r))
 }
 
 /// The slot as a sign-extended 32-bit displacement, if it is one.

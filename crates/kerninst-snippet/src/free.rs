@@ -88,6 +88,13 @@ impl Flags {
     }
 }
 
+impl From<kerninst_analysis::Live> for Free {
+    /// Free is what is not live.
+    fn from(live: kerninst_analysis::Live) -> Free {
+        Free::new(live.dead_mask(), Flags::from_bits((!live.0 >> 16) as u8))
+    }
+}
+
 /// The registers and flags that inserted code may leave changed: those that are dead at the point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Free {
