@@ -1,19 +1,27 @@
 //! [`Analysis`]: a cache over one kernel.
 
+use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use kerninst_kernel::Kernel;
+use rayon::prelude::*;
 
-use crate::{CallGraph, Function, FunctionId};
+use crate::flow::Scratch;
+use crate::hash::AddrMap;
+use crate::names::Class;
+use crate::shared::Shared;
+use crate::{Call, CallGraph, Function, FunctionId, build, liveness};
 
 /// What the text of one kernel does: functions are analysed on demand and cached.
 pub struct Analysis<'k> {
     kernel: &'k Kernel,
+    shared: OnceLock<Shared<'k>>,
+    functions: Mutex<AddrMap<u64, Arc<Function>>>,
 }
 
 /// What [`Analysis::all`] met.
-#[derive(Clone, Default, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Totals {
     /// Functions.
     pub functions: u64,
@@ -25,10 +33,38 @@ pub struct Totals {
     pub blocks: u64,
 }
 
+impl Totals {
+    fn of(function: &Function) -> Self {
+        Self {
+            functions: 1,
+            complete: u64::from(function.is_complete()),
+            insns: function.insns.len() as u64,
+            blocks: function.blocks.len() as u64,
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            functions: self.functions + other.functions,
+            complete: self.complete + other.complete,
+            insns: self.insns + other.insns,
+            blocks: self.blocks + other.blocks,
+        }
+    }
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Option<Scratch>> = const { RefCell::new(None) };
+}
+
 impl<'k> Analysis<'k> {
     /// An empty cache: cheap, decodes nothing.
     pub fn new(kernel: &'k Kernel) -> Self {
-        Self { kernel }
+        Self {
+            kernel,
+            shared: OnceLock::new(),
+            functions: Mutex::default(),
+        }
     }
 
     /// The kernel that is analysed.
@@ -36,22 +72,86 @@ impl<'k> Analysis<'k> {
         self.kernel
     }
 
+    pub(crate) fn shared(&self) -> &Shared<'k> {
+        self.shared.get_or_init(|| Shared::new(self.kernel))
+    }
+
     /// The function that `addr` belongs to (an address in a `.cold` part: the function it is a part of).
     pub fn function_at(&self, addr: u64) -> Option<Arc<Function>> {
-        let _ = addr;
-        None
+        let n = self.shared().index.region_at(addr)?;
+        self.numbered(n)
     }
 
-    /// All functions by address, core kernel first; decodes nothing.
+    /// The function at start number `n`, from the cache or new.
+    pub(crate) fn numbered(&self, n: usize) -> Option<Arc<Function>> {
+        let start = self.shared().index.get(n)?;
+        if start.class.contains(Class::PADDING) {
+            return None;
+        }
+        let cache = || self.functions.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(known) = cache().get(&start.addr) {
+            return Some(known.clone());
+        }
+        let function = Arc::new(self.analyse(n)?);
+        Some(cache().entry(start.addr).or_insert(function).clone())
+    }
+
+    fn analyse(&self, n: usize) -> Option<Function> {
+        let shared = self.shared();
+        SCRATCH.with(|cell| {
+            let mut fresh = None;
+            let mut slot = cell.try_borrow_mut().ok();
+            let scratch = slot
+                .as_deref_mut()
+                .unwrap_or(&mut fresh)
+                .get_or_insert_with(Scratch::new);
+            let flow = shared.flow(n, scratch)?;
+            let live = liveness::solve(shared, &flow);
+            build::function(shared, n, flow, &live)
+        })
+    }
+
+    /// Numbers of the starts that are functions (not padding, not cold parts).
+    fn function_numbers(&self) -> impl Iterator<Item = usize> {
+        let index = &self.shared().index;
+        let not = Class::PADDING | Class::COLD;
+        (0..index.len()).filter(move |&n| index.get(n).is_some_and(|s| !s.class.intersects(not)))
+    }
+
+    /// All functions by address; decodes nothing.
     pub fn functions(&self) -> Vec<FunctionId> {
-        Vec::new()
+        let index = &self.shared().index;
+        let id = |n: usize| {
+            let start = index.get(n)?;
+            let region = index.region(n)?;
+            Some(FunctionId {
+                start: start.addr,
+                end: region.end,
+                name: start.symbol.name.to_string(),
+                id: start.symbol.id(),
+                module: start.symbol.module.map(str::to_string),
+            })
+        };
+        self.function_numbers().filter_map(id).collect()
     }
 
-    /// Analyses every function, on all CPUs, and shows each to `visit` (in no particular order); nothing
-    /// is kept, so that memory stays bounded.
+    /// Analyses every function, on all CPUs, and shows each to `visit` (in no particular order); the
+    /// functions are not kept, so that memory stays bounded.
     pub fn all(&self, visit: impl Fn(&Function) + Sync) -> Totals {
-        let _ = visit;
-        Totals::default()
+        let numbers: Vec<usize> = self.function_numbers().collect();
+        numbers
+            .par_chunks(64)
+            .map(|chunk| {
+                let mut totals = Totals::default();
+                for &n in chunk {
+                    if let Some(function) = self.analyse(n) {
+                        totals = totals.plus(Totals::of(&function));
+                        visit(&function);
+                    }
+                }
+                totals
+            })
+            .reduce(Totals::default, Totals::plus)
     }
 
     /// Bytes that are proven free, in ranges within `reach` bytes of `addr`: nop or int3 fill that control
@@ -63,6 +163,42 @@ impl<'k> Analysis<'k> {
 
     /// The call graph of the whole kernel (analyses all of it).
     pub fn call_graph(&self) -> CallGraph {
-        CallGraph::default()
+        let direct = Mutex::new(Vec::new());
+        let indirect = Mutex::new(Vec::new());
+        self.all(|function| {
+            let mut calls = Vec::new();
+            let mut pointers = 0;
+            for site in function.calls() {
+                let Some(insn) = function.insns.get(site.insn as usize) else {
+                    continue;
+                };
+                match site.target {
+                    Some(callee) => calls.push(Call {
+                        caller: function.entry(),
+                        callee,
+                        insn: insn.addr,
+                        tail: site.tail,
+                    }),
+                    None => pointers += 1,
+                }
+            }
+            direct
+                .lock()
+                .unwrap_or_else(|e| e.into_inner())
+                .append(&mut calls);
+            if pointers > 0 {
+                let entry = (function.entry(), pointers);
+                indirect
+                    .lock()
+                    .unwrap_or_else(|e| e.into_inner())
+                    .push(entry);
+            }
+        });
+        let take = |e: std::sync::PoisonError<Vec<_>>| e.into_inner();
+        let direct = direct.into_inner().unwrap_or_else(take);
+        CallGraph::new(
+            direct,
+            indirect.into_inner().unwrap_or_else(|e| e.into_inner()),
+        )
     }
 }

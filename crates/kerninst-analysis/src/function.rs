@@ -48,6 +48,8 @@ pub enum InsnKind {
     Nop,
     /// Conditional jump; `target` may lie outside of the function (a conditional tail call).
     Jcc,
+    /// A jump label (static key site): goes on, or to `target`, as the key says, whatever its bytes are now.
+    JumpLabel,
     /// `loop`, `loope`, `loopne`, `jrcxz`, `jecxz`.
     Loop,
     /// Direct jump within the function (its `.cold` part included).

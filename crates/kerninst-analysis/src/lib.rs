@@ -4,10 +4,23 @@
 //! panic on any input. Functions are analysed on demand and cached.
 
 mod analysis;
+mod build;
 mod calls;
+mod decode;
+mod flow;
 mod function;
 mod graph;
+mod hash;
+mod index;
 mod live;
+mod liveness;
+mod masks;
+mod names;
+mod near;
+mod node;
+mod reach;
+mod shared;
+mod sites;
 
 pub use analysis::{Analysis, Totals};
 pub use calls::{Call, CallGraph};

@@ -1,0 +1,278 @@
+//! Live registers and flags before every instruction: backward data flow over one function.
+//!
+//! Two passes. The first is optimistic (calls read nothing and preserve all but their result): it shows which
+//! registers the code really reads after a call without having set them, that is, where the compiler or
+//! an assembly author knew that the callee preserves more than the ABI promises (`-fipa-ra`, hypercalls).
+//! The second is the real one; such registers are carried through the call as live.
+
+use crate::function::{InsnKind, Sites};
+use crate::masks::{ALL, ARGS, AT_RETURN, CLOBBERED, RAX, RDX, RSP, SAVED};
+use crate::names::Class;
+use crate::node::{Bits, Flow, Leave, Node};
+use crate::shared::Shared;
+
+/// Levels of callees without an fentry site that are looked into.
+pub(crate) const CALLEE_LEVELS: u8 = 3;
+/// Callees with a longer region are not looked into (bytes).
+const CALLEE_SIZE: u64 = 4096;
+/// Rounds after which everything is taken for live: never reached by a monotone problem of this size.
+const ROUNDS: usize = 10_000;
+
+const NONE: u32 = u32::MAX;
+
+/// What the data flow assumes at the function's edges.
+#[derive(Clone, Copy)]
+struct Terms {
+    at_return: u32,
+    /// At exits of which nothing is known, and calls with a convention of their own.
+    unknown: u32,
+    /// Levels of callees to look into.
+    levels: u8,
+    /// The first pass: calls read nothing.
+    optimistic: bool,
+}
+
+/// Successors of each node.
+struct Graph {
+    /// Index of the target node inside the function.
+    target: Vec<u32>,
+    /// Further successors (fixups, alternatives): node, successor; `NONE`: outside. Sorted.
+    more: Vec<(u32, u32)>,
+}
+
+/// Live sets, one for each node of `flow`.
+pub(crate) fn solve(shared: &Shared<'_>, flow: &Flow) -> Vec<u32> {
+    let graph = Graph::new(flow);
+    let at_return = if flow.abi { AT_RETURN } else { ALL };
+    let first = Terms {
+        at_return: AT_RETURN,
+        unknown: 0,
+        levels: 0,
+        optimistic: true,
+    };
+    let evidence = sweep(shared, flow, &graph, first, &[]);
+    let terms = Terms {
+        at_return,
+        unknown: ALL,
+        levels: CALLEE_LEVELS,
+        optimistic: false,
+    };
+    sweep(shared, flow, &graph, terms, &evidence)
+}
+
+impl Shared<'_> {
+    /// The registers and flags of its caller that the function without an fentry site at `addr`
+    /// may read, as far as `levels` levels of callees tell.
+    fn reads_of(&self, addr: u64, levels: u8) -> u32 {
+        let Some(n) = self.index.region_at(addr) else {
+            return ALL;
+        };
+        let known = self.index.get(n).is_some_and(|s| s.addr == addr);
+        let Some(region) = self.index.region(n) else {
+            return ALL;
+        };
+        if levels == 0 || !known || region.end.saturating_sub(region.start) > CALLEE_SIZE {
+            return ALL;
+        }
+        self.reads.get((addr, levels), || {
+            let mut scratch = crate::flow::Scratch::new();
+            let Some(flow) = self.flow(n, &mut scratch) else {
+                return ALL;
+            };
+            if !flow.incomplete.is_empty() {
+                return ALL;
+            }
+            let graph = Graph::new(&flow);
+            // What is live at its return is the caller's matter, who keeps everything that is live
+            // behind the call live before it.
+            let terms = Terms {
+                at_return: RSP,
+                unknown: ALL,
+                levels: levels - 1,
+                optimistic: false,
+            };
+            let live = sweep(self, &flow, &graph, terms, &[]);
+            let entry = flow.index_of(addr).and_then(|n| live.get(n).copied());
+            entry.unwrap_or(ALL)
+        })
+    }
+}
+
+impl Graph {
+    fn new(flow: &Flow) -> Self {
+        let index = |addr: u64| flow.index_of(addr).map_or(NONE, |n| n as u32);
+        let target = flow
+            .nodes
+            .iter()
+            .map(|n| {
+                if n.bits.contains(Bits::INSIDE) {
+                    index(n.target)
+                } else {
+                    NONE
+                }
+            })
+            .collect();
+        let edges = flow.fixups.iter().chain(flow.extra.iter());
+        let mut more: Vec<(u32, u32)> = edges.map(|&(a, b)| (index(a), index(b))).collect();
+        more.sort_unstable();
+        Self { target, more }
+    }
+}
+
+/// How one node changes the set: `live before = uses | (live after & !kills)`.
+#[derive(Clone, Copy)]
+struct Effect {
+    uses: u32,
+    kills: u32,
+    /// Joined with what is live after (exits, other successors outside).
+    out: u32,
+}
+
+fn sweep(
+    shared: &Shared<'_>,
+    flow: &Flow,
+    graph: &Graph,
+    terms: Terms,
+    evidence: &[u32],
+) -> Vec<u32> {
+    let nodes = &flow.nodes;
+    let after = |n: usize| evidence.get(n + 1).copied().unwrap_or(0);
+    let effects: Vec<Effect> = nodes
+        .iter()
+        .enumerate()
+        .map(|(n, node)| effect(shared, flow, node, terms, after(n)))
+        .collect();
+    let mut live = vec![0u32; nodes.len()];
+    for _ in 0..ROUNDS {
+        let mut changed = false;
+        let mut below = 0u32;
+        let mut below_addr = 0u64;
+        let mut more = graph.more.len();
+        for n in (0..nodes.len()).rev() {
+            let (Some(node), Some(e)) = (nodes.get(n), effects.get(n)) else {
+                continue;
+            };
+            let mut out = e.out;
+            if node.bits.contains(Bits::FALLS) {
+                // What follows is not decoded: the function is incomplete, or it falls out of its region.
+                out |= if below_addr == node.end() {
+                    below
+                } else {
+                    terms.unknown
+                };
+            }
+            match graph.target.get(n) {
+                Some(&t) if t != NONE => out |= live.get(t as usize).copied().unwrap_or(ALL),
+                _ if node.bits.contains(Bits::INSIDE) => out |= terms.unknown,
+                _ => {}
+            }
+            while let Some(&(from, to)) = more.checked_sub(1).and_then(|m| graph.more.get(m)) {
+                if (from as usize) < n {
+                    break;
+                }
+                more -= 1;
+                if from as usize == n {
+                    out |= live.get(to as usize).copied().unwrap_or(terms.unknown);
+                }
+            }
+            let before = e.uses | out & !e.kills;
+            if let Some(slot) = live.get_mut(n) {
+                if *slot != before {
+                    *slot = before;
+                    changed = true;
+                }
+            }
+            below = before;
+            below_addr = node.addr;
+        }
+        if !changed {
+            for set in &mut live {
+                *set |= RSP;
+            }
+            return live;
+        }
+    }
+    vec![ALL; nodes.len()]
+}
+
+fn effect(shared: &Shared<'_>, flow: &Flow, node: &Node, terms: Terms, evidence: u32) -> Effect {
+    let mut e = Effect {
+        uses: node.uses,
+        kills: node.kills,
+        out: 0,
+    };
+    match node.leave {
+        Leave::Not | Leave::NoReturn | Leave::Trap => {}
+        Leave::Return => e.out = terms.at_return,
+        Leave::Tail => e.out = tail(shared, flow, node, terms),
+        Leave::IndirectTail if flow.abi || terms.optimistic => {
+            e.out = if terms.optimistic {
+                SAVED
+            } else {
+                ARGS | SAVED
+            };
+        }
+        Leave::IndirectTail | Leave::Into | Leave::Special | Leave::Unknown => {
+            e.out = terms.unknown
+        }
+    }
+    if matches!(node.kind, InsnKind::Call | InsnKind::IndirectCall) {
+        call(shared, node, terms, evidence, &mut e);
+    } else if node.bits.contains(Bits::OPAQUE) {
+        e.uses |= terms.unknown;
+        e.kills = 0;
+    }
+    e
+}
+
+/// What is live at a jump to another function.
+fn tail(shared: &Shared<'_>, flow: &Flow, node: &Node, terms: Terms) -> u32 {
+    if terms.optimistic {
+        return SAVED;
+    }
+    if !flow.abi || node.bits.contains(Bits::OPAQUE) {
+        return ALL;
+    }
+    if node.sites.contains(Sites::STATIC_CALL) {
+        return ARGS | SAVED;
+    }
+    let Some(start) = shared.index.at(node.target) else {
+        return ALL;
+    };
+    match start.class {
+        c if c.contains(Class::SPECIAL) => ALL,
+        c if c.intersects(Class::FENTRY | Class::TRAMPOLINE) => ARGS | SAVED,
+        // It returns to our caller, who knows the ABI; what it leaves alone of the result is ours.
+        _ => shared.reads_of(node.target, terms.levels) | AT_RETURN,
+    }
+}
+
+fn call(shared: &Shared<'_>, node: &Node, terms: Terms, evidence: u32, e: &mut Effect) {
+    if terms.optimistic {
+        e.uses = RSP;
+        e.kills = if node.bits.contains(Bits::OPAQUE) {
+            0
+        } else {
+            RAX | RDX
+        };
+        return;
+    }
+    let start = shared.index.at(node.target);
+    let class = start.map_or(Class::empty(), |s| s.class);
+    let by_abi = node.kind == InsnKind::IndirectCall
+        || node.sites.contains(Sites::STATIC_CALL)
+        || class.intersects(Class::FENTRY | Class::TRAMPOLINE) && !class.contains(Class::SPECIAL);
+    if node.bits.contains(Bits::OPAQUE) {
+        e.uses = ALL;
+        e.kills = 0;
+    } else if by_abi {
+        e.uses |= ARGS | RSP;
+        // Evidence that the code behind the call relies on more than the ABI: believe the code.
+        e.kills = CLOBBERED & !(evidence & !(RAX | RDX));
+    } else {
+        // Assembly, or C without tracing: it may preserve what the ABI lets it destroy, and the
+        // code behind may rely on that.
+        e.uses |= RSP | shared.reads_of(node.target, terms.levels);
+        e.kills = 0;
+    }
+}
