@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use kerninst_kernel::Kernel;
 use rayon::prelude::*;
 
+use crate::cross::How;
 use crate::flow::Scratch;
 use crate::hash::AddrMap;
 use crate::names::Class;
@@ -53,6 +54,9 @@ impl Totals {
     }
 }
 
+/// Functions that are asked whether a cold part is theirs.
+const MOST_REFERRERS: usize = 64;
+
 thread_local! {
     static SCRATCH: RefCell<Option<Scratch>> = const { RefCell::new(None) };
 }
@@ -77,9 +81,47 @@ impl<'k> Analysis<'k> {
     }
 
     /// The function that `addr` belongs to (an address in a `.cold` part: the function it is a part of).
+    /// None for padding, for code that no function reaches, and where there is no text.
     pub fn function_at(&self, addr: u64) -> Option<Arc<Function>> {
-        let n = self.shared().index.region_at(addr)?;
-        self.numbered(n)
+        let index = &self.shared().index;
+        let n = index.region_at(addr)?;
+        let start = index.get(n)?;
+        if start.class.contains(Class::COLD) {
+            return self.cold_owner(n, addr).or_else(|| self.numbered(n));
+        }
+        let function = self.numbered(n)?;
+        if function.contains(addr) {
+            return Some(function);
+        }
+        // Cold parts without symbols lie behind some other function: ask those that jump there.
+        let behind = function.ranges.first().map_or(start.addr, |r| r.end);
+        self.referrers(behind..addr.saturating_add(1), n)
+            .find(|f| f.contains(addr))
+    }
+
+    /// The function that the `.cold` symbol number `n` is a part of.
+    fn cold_owner(&self, n: usize, addr: u64) -> Option<Arc<Function>> {
+        let index = &self.shared().index;
+        let cold = index.get(n)?.symbol;
+        let (stem, _) = cold.name.split_once(".cold")?;
+        let named = self.kernel.symbols().named(stem);
+        let owners = named.iter().filter(|s| s.module == cold.module);
+        let mut owners = owners
+            .filter_map(|s| index.region_at(s.addr))
+            .filter(|&o| o != n);
+        owners.find_map(|o| self.numbered(o).filter(|f| f.contains(addr)))
+    }
+
+    /// The functions that jump into `range`, nearest target to its end first; not region `not`.
+    fn referrers(&self, range: Range<u64>, not: usize) -> impl Iterator<Item = Arc<Function>> {
+        let shared = self.shared();
+        let all = shared.references().targets_in(range).iter().rev();
+        let jumps = all.filter(|r| r.how == How::Jump).map(|r| r.source);
+        let regions = jumps.filter_map(|source| shared.index.region_at(source));
+        regions
+            .filter(move |&n| n != not)
+            .take(MOST_REFERRERS)
+            .filter_map(|n| self.numbered(n))
     }
 
     /// The function at start number `n`, from the cache or new.
@@ -105,7 +147,7 @@ impl<'k> Analysis<'k> {
                 .as_deref_mut()
                 .unwrap_or(&mut fresh)
                 .get_or_insert_with(Scratch::new);
-            let flow = shared.flow(n, scratch)?;
+            let flow = shared.flow(n, true, scratch)?;
             let live = liveness::solve(shared, &flow);
             build::function(shared, n, flow, &live)
         })
@@ -152,13 +194,6 @@ impl<'k> Analysis<'k> {
                 totals
             })
             .reduce(Totals::default, Totals::plus)
-    }
-
-    /// Bytes that are proven free, in ranges within `reach` bytes of `addr`: nop or int3 fill that control
-    /// never reaches, that no symbol but `__pfx_`/`__cfi_` names and no table mentions.
-    pub fn padding_near(&self, addr: u64, reach: u64) -> Vec<Range<u64>> {
-        let _ = (addr, reach);
-        Vec::new()
     }
 
     /// The call graph of the whole kernel (analyses all of it).

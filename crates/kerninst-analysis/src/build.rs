@@ -97,24 +97,30 @@ fn is_call(node: &Node) -> bool {
         || node.sites.intersects(Sites::FENTRY | Sites::STATIC_CALL)
 }
 
-/// Main part first, then the others: each a run of instructions with nothing but fill in its gaps.
+/// Runs of instructions with nothing but fill in their gaps: the one with the entry first.
 fn ranges(shared: &Shared<'_>, flow: &Flow) -> Vec<Range<u64>> {
-    let main_end = flow
-        .nodes
-        .iter()
-        .rev()
-        .find(|n| flow.region.contains(&n.addr))
-        .map_or(flow.region.start, Node::end);
-    let mut ranges = vec![flow.region.start..main_end];
-    let mut other: Option<Range<u64>> = None;
-    for node in flow.nodes.iter().filter(|n| !flow.region.contains(&n.addr)) {
-        match &mut other {
-            Some(range) if only_fill(shared, range.end..node.addr) => range.end = node.end(),
-            _ => ranges.extend(other.replace(node.addr..node.end())),
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for node in &flow.nodes {
+        match runs.last_mut() {
+            Some(run) if node.addr <= run.end || only_fill(shared, run.end..node.addr) => {
+                run.end = run.end.max(node.end());
+            }
+            _ => runs.push(node.addr..node.end()),
         }
     }
-    ranges.extend(other);
-    ranges
+    if let Some(main) = runs.iter().position(|r| r.contains(&flow.region.start)) {
+        // A run never reaches back over a symbol: the entry is the start of its run, unless code
+        // falls through into it, which is another function's.
+        if let Some(run) = runs.get_mut(main)
+            && run.start < flow.region.start
+        {
+            let before = run.start..flow.region.start;
+            run.start = flow.region.start;
+            runs.push(before);
+        }
+        runs.get_mut(..=main).unwrap_or(&mut []).rotate_right(1);
+    }
+    runs
 }
 
 fn only_fill(shared: &Shared<'_>, gap: Range<u64>) -> bool {

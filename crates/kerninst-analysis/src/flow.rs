@@ -47,7 +47,6 @@ struct Walk<'a, 'k> {
     scratch: &'a mut Scratch,
     near: Near<'k>,
     flow: Flow,
-    class: Class,
     main: Reader<'k>,
     /// Decoded addresses outside of the main region.
     far: AddrMap<u64, ()>,
@@ -58,8 +57,9 @@ struct Walk<'a, 'k> {
 }
 
 impl<'k> Shared<'k> {
-    /// Works out the function (or other code) at start number `n`.
-    pub(crate) fn flow(&self, n: usize, scratch: &mut Scratch) -> Option<Flow> {
+    /// Works out the function (or other code) at start number `n`. With `incoming`, ways in from other
+    /// functions are looked for too (where such can be); what is live at the entry does not need them.
+    pub(crate) fn flow(&self, n: usize, incoming: bool, scratch: &mut Scratch) -> Option<Flow> {
         let start = self.index.get(n)?;
         let region = self.index.region(n)?;
         let size = usize::try_from(region.end.checked_sub(region.start)?).ok()?;
@@ -71,7 +71,6 @@ impl<'k> Shared<'k> {
             shared: self,
             scratch,
             near,
-            class: start.class,
             main: Reader::new(region.start, bytes),
             far: AddrMap::default(),
             work: vec![region.start],
@@ -92,6 +91,9 @@ impl<'k> Shared<'k> {
             walk.flow.abi = self.cold_abi(n);
         }
         walk.run();
+        if incoming && !walk.flow.abi {
+            walk.enter(n);
+        }
         Some(walk.finish())
     }
 
@@ -134,6 +136,18 @@ impl<'k> Walk<'_, 'k> {
             self.roots.push(addr);
             self.work.push(addr);
         }
+    }
+
+    /// Adds the ways in from other functions.
+    fn enter(&mut self, n: usize) {
+        for way in self.shared.incoming(n, self.flow.region.clone()) {
+            self.joins.push(way.addr);
+            self.roots.push(way.addr);
+            if way.code {
+                self.work.push(way.addr);
+            }
+        }
+        self.run();
     }
 
     /// Is `addr` in the middle of an instruction that is reached? (Data then, such as an operand to patch.)

@@ -1,10 +1,33 @@
 //! Dominators and natural loops of one function.
 
+use crate::function::{EdgeTarget, Function};
+
 /// The dominator tree of a function's blocks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Dominators {
     /// Immediate dominator of every block; none for blocks that nothing but the (virtual) root dominates.
     pub idom: Vec<Option<u32>>,
+    /// Distance from the virtual root, by which `dominates` need not walk past the answer.
+    depth: Vec<u32>,
+}
+
+impl Dominators {
+    /// Does every way from an entry to block `b` pass block `a`? A block dominates itself.
+    pub fn dominates(&self, a: u32, b: u32) -> bool {
+        let depth = |n: u32| self.depth.get(n as usize).copied();
+        let (Some(want), Some(mut at)) = (depth(a), depth(b)) else {
+            return false;
+        };
+        let mut block = b;
+        while at > want {
+            match self.idom.get(block as usize).copied().flatten() {
+                Some(up) => block = up,
+                None => return false,
+            }
+            at -= 1;
+        }
+        block == a
+    }
 }
 
 /// A natural loop.
@@ -12,7 +35,7 @@ pub struct Dominators {
 pub struct Loop {
     /// The block that every round passes and that dominates the loop.
     pub header: u32,
-    /// The blocks that jump back to the header.
+    /// The blocks that jump back to the header, sorted.
     pub latches: Vec<u32>,
     /// All blocks of the loop, header included, sorted.
     pub blocks: Vec<u32>,
@@ -20,4 +43,231 @@ pub struct Loop {
     pub parent: Option<u32>,
     /// 1 for an outermost loop.
     pub depth: u32,
+}
+
+/// No block: the virtual root in front of all entries.
+const ROOT: usize = usize::MAX;
+
+struct Blocks {
+    successors: Vec<Vec<usize>>,
+    predecessors: Vec<Vec<usize>>,
+    /// Position in reverse post order.
+    position: Vec<usize>,
+    order: Vec<usize>,
+    roots: Vec<bool>,
+}
+
+impl Blocks {
+    fn new(function: &Function) -> Self {
+        let count = function.blocks.len();
+        let mut successors = vec![Vec::new(); count];
+        let mut predecessors = vec![Vec::new(); count];
+        for edge in &function.edges {
+            let EdgeTarget::Block(to) = edge.to else {
+                continue;
+            };
+            let (from, to) = (edge.from as usize, to as usize);
+            if from < count && to < count {
+                if let Some(list) = successors.get_mut(from) {
+                    list.push(to);
+                }
+                if let Some(list) = predecessors.get_mut(to) {
+                    list.push(from);
+                }
+            }
+        }
+        let roots = function.blocks.iter().map(|b| b.root).collect();
+        let mut blocks = Self {
+            successors,
+            predecessors,
+            position: vec![ROOT; count],
+            order: vec![],
+            roots,
+        };
+        blocks.number();
+        blocks
+    }
+
+    /// Depth first from all entries; the entry of the function is block 0 or wherever it lies.
+    fn number(&mut self) {
+        let count = self.successors.len();
+        let mut seen = vec![false; count];
+        let mut post = Vec::with_capacity(count);
+        let starts = (0..count)
+            .filter(|&n| self.roots.get(n) == Some(&true))
+            .collect::<Vec<_>>();
+        for start in starts {
+            let mut stack = vec![(start, 0usize)];
+            if !visit(&mut seen, start) {
+                continue;
+            }
+            while let Some((block, next)) = stack.pop() {
+                match self
+                    .successors
+                    .get(block)
+                    .and_then(|s| s.get(next))
+                    .copied()
+                {
+                    Some(to) => {
+                        stack.push((block, next + 1));
+                        if visit(&mut seen, to) {
+                            stack.push((to, 0));
+                        }
+                    }
+                    None => post.push(block),
+                }
+            }
+        }
+        post.reverse();
+        for (n, &block) in post.iter().enumerate() {
+            if let Some(position) = self.position.get_mut(block) {
+                *position = n;
+            }
+        }
+        self.order = post;
+    }
+}
+
+impl Function {
+    /// The dominator tree (Cooper, Harvey, Kennedy: "A simple, fast dominance algorithm").
+    pub fn dominators(&self) -> Dominators {
+        let blocks = Blocks::new(self);
+        let count = self.blocks.len();
+        // None: not known yet. Some(ROOT): the virtual root.
+        let mut idom: Vec<Option<usize>> = vec![None; count];
+        let at = |list: &[usize], n: usize| list.get(n).copied().unwrap_or(ROOT);
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for &block in &blocks.order {
+                let mut new = (blocks.roots.get(block) == Some(&true)).then_some(ROOT);
+                for &from in blocks
+                    .predecessors
+                    .get(block)
+                    .map_or(&[][..], Vec::as_slice)
+                {
+                    if idom.get(from).copied().flatten().is_none() {
+                        continue;
+                    }
+                    new = Some(match new {
+                        None => from,
+                        Some(other) => meet(&idom, |n| at(&blocks.position, n), other, from),
+                    });
+                }
+                if let Some(slot) = idom.get_mut(block)
+                    && *slot != new
+                {
+                    *slot = new;
+                    changed = true;
+                }
+            }
+        }
+        let mut depth = vec![0; count];
+        for &block in &blocks.order {
+            let up = idom.get(block).copied().flatten().unwrap_or(ROOT);
+            let above = depth.get(up).copied().unwrap_or(0);
+            if let Some(slot) = depth.get_mut(block) {
+                *slot = above + 1;
+            }
+        }
+        let idom = idom
+            .into_iter()
+            .map(|d| d.filter(|&d| d != ROOT).map(|d| d as u32))
+            .collect();
+        Dominators { idom, depth }
+    }
+
+    /// The natural loops, outer before inner where nested, by header otherwise. Cycles that are
+    /// entered at several blocks (irreducible) have no header and are not listed.
+    pub fn loops(&self) -> Vec<Loop> {
+        let dominators = self.dominators();
+        let blocks = Blocks::new(self);
+        let mut loops: Vec<Loop> = Vec::new();
+        for edge in &self.edges {
+            let EdgeTarget::Block(header) = edge.to else {
+                continue;
+            };
+            if !dominators.dominates(header, edge.from) {
+                continue;
+            }
+            match loops.iter_mut().find(|l| l.header == header) {
+                Some(found) => found.latches.push(edge.from),
+                None => loops.push(Loop {
+                    header,
+                    latches: vec![edge.from],
+                    blocks: vec![],
+                    parent: None,
+                    depth: 1,
+                }),
+            }
+        }
+        for found in &mut loops {
+            found.latches.sort_unstable();
+            found.latches.dedup();
+            found.blocks = body(&blocks, found.header, &found.latches);
+        }
+        loops.sort_by_key(|l| (std::cmp::Reverse(l.blocks.len()), l.header));
+        for n in 0..loops.len() {
+            let Some(header) = loops.get(n).map(|l| l.header) else {
+                continue;
+            };
+            // Sorted by size: the last one before that has the header is the innermost around it.
+            let around = loops.get(..n).unwrap_or(&[]);
+            let parent = around
+                .iter()
+                .rposition(|l| l.blocks.binary_search(&header).is_ok());
+            let depth = parent.and_then(|p| loops.get(p)).map_or(1, |p| p.depth + 1);
+            if let Some(found) = loops.get_mut(n) {
+                found.parent = parent.map(|p| p as u32);
+                found.depth = depth;
+            }
+        }
+        loops
+    }
+}
+
+/// Marks `n`; was it unmarked?
+fn visit(seen: &mut [bool], n: usize) -> bool {
+    seen.get_mut(n)
+        .is_some_and(|mark| !std::mem::replace(mark, true))
+}
+
+/// The nearest common dominator.
+fn meet(
+    idom: &[Option<usize>],
+    position: impl Fn(usize) -> usize,
+    mut a: usize,
+    mut b: usize,
+) -> usize {
+    let up = |n: usize| idom.get(n).copied().flatten().unwrap_or(ROOT);
+    while a != b {
+        if a == ROOT || b == ROOT {
+            return ROOT;
+        }
+        if position(a) > position(b) {
+            a = up(a);
+        } else {
+            b = up(b);
+        }
+    }
+    a
+}
+
+/// All blocks that reach a latch without passing the header.
+fn body(blocks: &Blocks, header: u32, latches: &[u32]) -> Vec<u32> {
+    let mut body = vec![header];
+    let mut seen = vec![false; blocks.predecessors.len()];
+    if let Some(mark) = seen.get_mut(header as usize) {
+        *mark = true;
+    }
+    let mut work: Vec<usize> = latches.iter().map(|&l| l as usize).collect();
+    while let Some(block) = work.pop() {
+        if !visit(&mut seen, block) {
+            continue;
+        }
+        body.push(block as u32);
+        work.extend(blocks.predecessors.get(block).into_iter().flatten());
+    }
+    body.sort_unstable();
+    body
 }

@@ -76,7 +76,7 @@ impl Shared<'_> {
         }
         self.reads.get((addr, levels), || {
             let mut scratch = crate::flow::Scratch::new();
-            let Some(flow) = self.flow(n, &mut scratch) else {
+            let Some(flow) = self.flow(n, false, &mut scratch) else {
                 return ALL;
             };
             if !flow.incomplete.is_empty() {
@@ -176,11 +176,11 @@ fn sweep(
                 }
             }
             let before = e.uses | out & !e.kills;
-            if let Some(slot) = live.get_mut(n) {
-                if *slot != before {
-                    *slot = before;
-                    changed = true;
-                }
+            if let Some(slot) = live.get_mut(n)
+                && *slot != before
+            {
+                *slot = before;
+                changed = true;
             }
             below = before;
             below_addr = node.addr;

@@ -50,16 +50,19 @@ impl Shared<'_> {
 
     /// Does control reach the instruction at `addr` from the start of its region, within the region?
     pub(crate) fn reached_in_region(&self, region: Range<u64>, addr: u64) -> bool {
-        let start = region.start;
-        let Ok(offset) = u32::try_from(addr.wrapping_sub(start)) else {
+        let Ok(offset) = u32::try_from(addr.wrapping_sub(region.start)) else {
             return false;
         };
-        let reached = self.reach.get(start, || {
+        self.reached_offsets(region).binary_search(&offset).is_ok()
+    }
+
+    /// Offsets of the instructions that control reaches from the start of a region within it, sorted.
+    pub(crate) fn reached_offsets(&self, region: Range<u64>) -> Arc<[u32]> {
+        self.reach.get(region.start, || {
             let mut reached = self.walk(region, NO_RETURN_LEVELS, false).reached;
             reached.sort_unstable();
             Arc::from(reached)
-        });
-        reached.binary_search(&offset).is_ok()
+        })
     }
 
     fn walk(&self, region: Range<u64>, levels: u8, stop_at_return: bool) -> Walk {

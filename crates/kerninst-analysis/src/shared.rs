@@ -1,10 +1,11 @@
 //! What the analysis of one function needs to know about others, with memory of what was found.
 
 use std::hash::Hash;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 
 use kerninst_kernel::Kernel;
 
+use crate::cross::References;
 use crate::hash::AddrMap;
 use crate::index::Index;
 
@@ -17,6 +18,7 @@ pub(crate) struct Shared<'k> {
     pub reach: Memo<u64, Arc<[u32]>>,
     /// What a function without an fentry site reads of its caller's registers.
     pub reads: Memo<(u64, u8), u32>,
+    references: OnceLock<References>,
 }
 
 impl<'k> Shared<'k> {
@@ -26,7 +28,14 @@ impl<'k> Shared<'k> {
             no_return: Memo::default(),
             reach: Memo::default(),
             reads: Memo::default(),
+            references: OnceLock::new(),
         }
+    }
+
+    /// References across functions: a scan of all text, on first use.
+    pub(crate) fn references(&self) -> &References {
+        self.references
+            .get_or_init(|| References::scan(&self.index))
     }
 }
 
