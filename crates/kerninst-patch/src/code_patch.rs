@@ -1,5 +1,7 @@
 //! Generated code with everything the kernel must know about it.
 
+use crate::OutOfReach;
+
 /// How a field of a [`CodePatch`] is filled in at load time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RelocKind {
@@ -81,4 +83,33 @@ pub struct CodePatch {
     pub extable: Vec<ExSite>,
     /// Bug table entries.
     pub bugs: Vec<BugSite>,
+}
+
+impl CodePatch {
+    /// The code as the kernel's loader leaves it when the patch starts at `base`. [`OutOfReach`] if a 32-bit field
+    /// does not reach its target from there: the loader would refuse the module.
+    pub fn linked_at(&self, base: u64) -> Result<Vec<u8>, OutOfReach> {
+        link(&self.bytes, &self.relocs, base)
+    }
+}
+
+/// `bytes` at `base`, with `relocs` applied (arch/x86/kernel/module.c, `apply_relocate_add`).
+pub(crate) fn link(bytes: &[u8], relocs: &[Reloc], base: u64) -> Result<Vec<u8>, OutOfReach> {
+    let mut out = bytes.to_vec();
+    for r in relocs {
+        let place = base.wrapping_add(u64::from(r.offset));
+        let out_of_reach = OutOfReach { from: place, to: r.target };
+        let sum = r.target.wrapping_add_signed(r.addend);
+        let field = match r.kind {
+            RelocKind::Abs64 => sum.to_le_bytes().to_vec(),
+            RelocKind::Abs32S => i32::try_from(sum as i64).map_err(|_| out_of_reach)?.to_le_bytes().to_vec(),
+            RelocKind::Pc32 => {
+                let value = sum.wrapping_sub(place) as i64;
+                i32::try_from(value).map_err(|_| out_of_reach)?.to_le_bytes().to_vec()
+            }
+        };
+        let at = out.iter_mut().skip(r.offset as usize);
+        at.zip(field).for_each(|(to, from)| *to = from);
+    }
+    Ok(out)
 }

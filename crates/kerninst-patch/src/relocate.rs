@@ -1,12 +1,14 @@
 //! One instruction, moved.
 
 use iced_x86::{
-    Decoder, DecoderOptions, Encoder, FlowControl, Instruction, MemorySize, Mnemonic, Register,
+    Decoder, DecoderOptions, Encoder, EncodingKind, FlowControl, Instruction, Mnemonic, OpKind,
+    Register,
 };
 use kerninst_snippet::StackStep;
 
+use crate::code_patch::link;
 use crate::odd::{Odd, odd};
-use crate::{Reloc, RelocKind};
+use crate::{OutOfReach, Reloc, RelocKind};
 
 /// Why an instruction cannot run at another address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
@@ -110,6 +112,11 @@ pub fn relocate(bytes: &[u8], addr: u64) -> Result<Fragment, Unrelocatable> {
 }
 
 impl Fragment {
+    /// The code when it stands at `base`; see [`crate::CodePatch::linked_at`].
+    pub fn linked_at(&self, base: u64) -> Result<Vec<u8>, OutOfReach> {
+        link(&self.bytes, &self.relocs, base)
+    }
+
     fn put(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
@@ -134,10 +141,8 @@ impl Fragment {
 
 /// Intel ignores an operand-size prefix on near branches, AMD truncates the target to 16 bits.
 fn refuse_prefix(raw: &[u8]) -> Result<(), Unrelocatable> {
-    let prefixes = raw.iter().take_while(
-        |b| matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3),
-    );
-    if prefixes.into_iter().any(|b| *b == 0x66) {
+    let prefix = |b: &&u8| is_legacy_prefix(**b) || matches!(b, 0x40..=0x4f);
+    if raw.iter().take_while(prefix).any(|b| *b == 0x66) {
         Err(Unrelocatable::BranchSize)
     } else {
         Ok(())
@@ -164,15 +169,15 @@ fn copy(
         return Err(Unrelocatable::Invalid);
     };
     // Per-CPU operands: before 6.15 their "address" is a small offset, for which a displacement from the patch may
-    // not reach. The absolute form, one byte longer (ModRM 100, SIB 25), always does. `lea` ignores segments.
-    let absolute = i32::try_from(target as i64).ok();
+    // not reach. The absolute form, one byte longer, always does. (`lea` ignores segments.)
     let per_cpu =
         matches!(i.segment_prefix(), Register::GS | Register::FS) && i.mnemonic() != Mnemonic::Lea;
-    if let (true, Some(disp), Some((modrm, front))) =
-        (per_cpu && raw.len() < 15, absolute, head.split_last())
-    {
-        f.put(front);
-        f.put(&[modrm & 0x38 | 0x04, 0x25]);
+    if let (true, Ok(disp), Some(head)) = (
+        per_cpu && raw.len() < 15,
+        i32::try_from(target as i64),
+        absolute_form(i, head),
+    ) {
+        f.put(&head);
         f.put(&disp.to_le_bytes());
         f.put(tail);
         return Ok(f);
@@ -181,6 +186,29 @@ fn copy(
     f.rel32(target, tail.len() as i64);
     f.put(tail);
     Ok(f)
+}
+
+/// Everything before the displacement, with ModRM and SIB for "disp32 alone" in place of "rip + disp32".
+fn absolute_form(i: &Instruction, head: &[u8]) -> Option<Vec<u8>> {
+    if i.encoding() != EncodingKind::Legacy {
+        return None;
+    }
+    let (modrm, front) = head.split_last()?;
+    let mut out = front.to_vec();
+    // An index extension, which the old form ignored, would make "no index" (100) into r12.
+    let rex = out.iter_mut().find(|b| !is_legacy_prefix(**b))?;
+    if matches!(rex, 0x40..=0x4f) {
+        *rex &= !0x02;
+    }
+    out.extend([modrm & 0x38 | 0x04, 0x25]);
+    Some(out)
+}
+
+fn is_legacy_prefix(b: u8) -> bool {
+    matches!(
+        b,
+        0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3
+    )
 }
 
 fn conditional(i: &Instruction, raw: &[u8]) -> Result<Fragment, Unrelocatable> {
@@ -230,12 +258,17 @@ fn indirect_call(
     raw: &[u8],
     displacement: Option<usize>,
 ) -> Result<Fragment, Unrelocatable> {
-    let stack_operand = i.op0_register() == Register::RSP
-        || i.memory_base() == Register::RSP && i.memory_size() != MemorySize::Unknown;
     let mut f = push_return(i)?;
-    let jump = if i.op0_kind() == iced_x86::OpKind::Register && i.op0_register() == Register::RSP {
+    let register = i.op0_kind() == OpKind::Register;
+    let through = if register {
+        i.op0_register()
+    } else {
+        i.memory_base()
+    };
+    let jump = if through.full_register() == Register::RSP && (register || through != Register::RSP)
+    {
         return Err(Unrelocatable::ThroughStackPointer);
-    } else if stack_operand {
+    } else if through == Register::RSP {
         // The push moved the stack pointer: the operand is 8 bytes further up.
         let mut j = *i;
         j.set_code(iced_x86::Code::Jmp_rm64);
