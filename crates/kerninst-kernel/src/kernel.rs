@@ -1,23 +1,34 @@
 //! [`Kernel`]: one picture of a kernel.
 
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, LazyLock};
 
 use crate::memory::Segments;
 use crate::{Btf, Error, Memory, Module, OffLimits, Symbols, SymbolsBuilder, Tables, Text};
 
+/// A value made on first use.
+pub(crate) type Lazy<T> = LazyLock<T, Box<dyn FnOnce() -> T + Send>>;
+
+pub(crate) fn lazy<T>(make: impl FnOnce() -> T + Send + 'static) -> Lazy<T> {
+    LazyLock::new(Box::new(make))
+}
+
 /// A picture of a kernel: the running one, or one in a file.
+///
+/// Symbols and modules are there from the start; text, tables, types and what is off limits are read when first
+/// asked for, and then stay as they were.
 pub struct Kernel {
-    live: bool,
-    release: Option<String>,
-    build_id: Option<Vec<u8>>,
-    symbols: Symbols,
-    text: Vec<Text>,
-    memory: Box<dyn Memory>,
-    tables: OnceLock<Tables>,
-    modules: Vec<Module>,
-    btf: OnceLock<Option<Btf>>,
-    off_limits: OnceLock<OffLimits>,
+    pub(crate) live: bool,
+    pub(crate) release: Option<String>,
+    pub(crate) build_id: Option<Vec<u8>>,
+    pub(crate) symbols: Arc<Symbols>,
+    pub(crate) text: Arc<Lazy<Vec<Text>>>,
+    pub(crate) memory: Arc<dyn Memory>,
+    pub(crate) tables: Lazy<Tables>,
+    pub(crate) modules: Arc<Vec<Module>>,
+    pub(crate) btf: Arc<Lazy<Option<Btf>>>,
+    pub(crate) off_limits: Lazy<OffLimits>,
+    pub(crate) remarks: Vec<String>,
 }
 
 impl Kernel {
@@ -26,7 +37,7 @@ impl Kernel {
     /// # Errors
     /// [`Error::AddressesHidden`], [`Error::Io`], [`Error::Unsupported`].
     pub fn live() -> Result<Kernel, Error> {
-        Err(Error::Unsupported("not yet written".into()))
+        crate::live::kernel()
     }
     /// A kernel or module in a file.
     ///
@@ -88,7 +99,7 @@ impl Kernel {
     /// The site tables.
     #[must_use]
     pub fn tables(&self) -> &Tables {
-        self.tables.get_or_init(Tables::default)
+        &self.tables
     }
     /// Loaded modules.
     #[must_use]
@@ -98,23 +109,27 @@ impl Kernel {
     /// Type information, if the kernel has it.
     #[must_use]
     pub fn btf(&self) -> Option<&Btf> {
-        self.btf.get_or_init(|| None).as_ref()
+        (**self.btf).as_ref()
     }
     /// Text that must not be instrumented.
     #[must_use]
     pub fn off_limits(&self) -> &OffLimits {
-        self.off_limits.get_or_init(OffLimits::default)
+        &self.off_limits
+    }
+    /// What could not be read the usual way, in sentences; empty when all went well.
+    #[must_use]
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
     }
     /// The kernel's `vermagic` string, which a module must carry.
     #[must_use]
     pub fn vermagic(&self) -> Option<String> {
-        None
+        crate::exports::vermagic(&self.symbols, &*self.memory)
     }
     /// The version checksum of an exported symbol (`CONFIG_MODVERSIONS`), such as `module_layout`.
     #[must_use]
     pub fn symbol_crc(&self, name: &str) -> Option<u32> {
-        let _ = name;
-        None
+        crate::exports::symbol_crc(&self.symbols, &*self.memory, name)
     }
 }
 
@@ -203,17 +218,19 @@ impl KernelBuilder {
     #[must_use]
     pub fn build(mut self) -> Kernel {
         self.text.sort_by_key(|t| (t.module.is_some(), t.start));
+        let text = self.text;
         Kernel {
             live: self.live,
             release: self.release,
             build_id: None,
-            symbols: self.symbols.build(),
-            text: self.text,
-            memory: Box::new(self.memory),
-            tables: OnceLock::from(self.tables),
-            modules: self.modules,
-            btf: OnceLock::from(None),
-            off_limits: OnceLock::from(self.off_limits),
+            symbols: Arc::new(self.symbols.build()),
+            text: Arc::new(lazy(move || text)),
+            memory: Arc::new(self.memory),
+            tables: lazy(move || self.tables),
+            modules: Arc::new(self.modules),
+            btf: Arc::new(lazy(|| None)),
+            off_limits: lazy(move || self.off_limits),
+            remarks: Vec::new(),
         }
     }
 }

@@ -11,8 +11,12 @@
 mod btf;
 mod bytes;
 mod error;
+mod exports;
+mod fentry;
 mod glob;
+mod kallsyms;
 mod kernel;
+mod live;
 mod memory;
 mod modules;
 mod off_limits;

@@ -1,6 +1,9 @@
 //! Loaded modules.
 
 use std::ops::Range;
+use std::sync::OnceLock;
+
+use crate::live::sysfs;
 
 /// A loaded module (or the module that a `.ko` file holds).
 #[derive(Clone, Debug, Default)]
@@ -19,12 +22,12 @@ pub struct Module {
     pub used_by: Vec<String>,
     /// Its text: core text first, then init text while that is still there.
     pub text: Vec<Range<u64>>,
-    /// Build id note, if it has one.
-    pub build_id: Option<Vec<u8>>,
-    /// Its sections with their addresses.
-    pub sections: Vec<Section>,
     /// Address of its `struct module` (live kernel).
     pub struct_addr: Option<u64>,
+    /// Read from sysfs on first use, where the kernel is live.
+    sections: OnceLock<Vec<Section>>,
+    build_id: OnceLock<Option<Vec<u8>>>,
+    live: bool,
 }
 
 /// Life of a module.
@@ -51,9 +54,52 @@ pub struct Section {
 }
 
 impl Module {
+    /// A module in state live with this text.
+    #[must_use]
+    pub fn new(name: &str, text: Range<u64>) -> Self {
+        Self {
+            name: name.into(),
+            base: text.start,
+            size: text.end.saturating_sub(text.start),
+            text: vec![text],
+            ..Self::default()
+        }
+    }
+    /// Says that this module is in the running kernel: its sections and build id are in `/sys/module`.
+    pub(crate) fn set_live(&mut self) {
+        self.live = true;
+    }
+    pub(crate) fn set_sections(&mut self, sections: Vec<Section>, build_id: Option<Vec<u8>>) {
+        self.sections = OnceLock::from(sections);
+        self.build_id = OnceLock::from(build_id);
+    }
+    /// Its sections by address; empty where neither file nor sysfs tells.
+    #[must_use]
+    pub fn sections(&self) -> &[Section] {
+        self.sections.get_or_init(|| {
+            if self.live {
+                sysfs::module_sections(&self.name)
+            } else {
+                Vec::new()
+            }
+        })
+    }
+    /// Its GNU build id, if it has one.
+    #[must_use]
+    pub fn build_id(&self) -> Option<&[u8]> {
+        self.build_id
+            .get_or_init(|| {
+                if self.live {
+                    sysfs::module_build_id(&self.name)
+                } else {
+                    None
+                }
+            })
+            .as_deref()
+    }
     /// Its section of this name.
     #[must_use]
     pub fn section(&self, name: &str) -> Option<&Section> {
-        self.sections.iter().find(|s| s.name == name)
+        self.sections().iter().find(|s| s.name == name)
     }
 }

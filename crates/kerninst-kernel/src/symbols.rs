@@ -90,6 +90,14 @@ impl<'k> Symbol<'k> {
     pub fn is_text(&self) -> bool {
         matches!(self.kind, SymbolKind::Text | SymbolKind::Weak)
     }
+    /// The letter that kallsyms gives it: `t`, `T`, `d` …
+    #[must_use]
+    pub fn letter(&self) -> u8 {
+        self.set
+            .stored
+            .get(self.index as usize)
+            .map_or(b'?', |s| s.letter)
+    }
     /// A label that marks a place, such as `_stext` or `__noinstr_text_start`, and is no function.
     #[must_use]
     pub fn is_marker(&self) -> bool {
@@ -241,6 +249,19 @@ impl SymbolsBuilder {
             letter,
         });
     }
+    /// Adds a core symbol whose name is given as bytes; what is no ASCII becomes `?`.
+    pub(crate) fn add_bytes(&mut self, name: &[u8], addr: u64, letter: u8) {
+        match std::str::from_utf8(name) {
+            Ok(name) => self.add(name, addr, None, letter, None),
+            Err(_) => {
+                let name: String = name
+                    .iter()
+                    .map(|&b| if b.is_ascii() { b as char } else { '?' })
+                    .collect();
+                self.add(&name, addr, None, letter, None);
+            }
+        }
+    }
     fn module_number(&mut self, name: &str) -> u16 {
         // kallsyms lists a module's symbols together: the last one is nearly always it.
         let found = self
@@ -275,6 +296,16 @@ impl SymbolsBuilder {
 }
 
 impl Symbols {
+    /// To add more symbols; no copy of the names is made.
+    #[must_use]
+    pub fn into_builder(self) -> SymbolsBuilder {
+        SymbolsBuilder {
+            names: self.names,
+            stored: self.stored,
+            modules: self.modules,
+            limits: self.limits,
+        }
+    }
     /// Number of symbols.
     #[must_use]
     pub fn len(&self) -> usize {

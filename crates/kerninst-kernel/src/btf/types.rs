@@ -260,7 +260,7 @@ impl Btf {
                 Some((name, rest)) => (name, Some(rest.strip_suffix(']')?)),
                 None => (step, None),
             };
-            let found = self.member_of(at.type_id, name, &mut budget)?;
+            let found = self.member_of(at.type_id, name, &mut budget, 0)?;
             at = Member {
                 bit_offset: at.bit_offset.checked_add(found.bit_offset)?,
                 ..found
@@ -292,7 +292,10 @@ impl Btf {
     }
 
     /// `budget` bounds the members looked at in all: corrupt data may nest a struct in itself.
-    fn member_of(&self, id: u32, name: &str, budget: &mut u32) -> Option<Member> {
+    fn member_of(&self, id: u32, name: &str, budget: &mut u32, depth: u32) -> Option<Member> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
         let id = self.resolve(id);
         let t = self.raw(id)?;
         if !matches!(self.kind(id)?, Kind::Struct | Kind::Union) {
@@ -311,7 +314,7 @@ impl Btf {
                 (offset, 0)
             };
             if name_off == 0 {
-                if let Some(inner) = self.member_of(type_id, name, budget) {
+                if let Some(inner) = self.member_of(type_id, name, budget, depth + 1) {
                     return Some(Member {
                         bit_offset: inner.bit_offset + u64::from(offset),
                         ..inner

@@ -1,5 +1,10 @@
 //! The kernel's site tables: which text addresses the kernel itself refers to or rewrites.
 
+pub(crate) mod collect;
+pub(crate) mod decode;
+#[cfg(test)]
+mod tests;
+
 use std::fmt::Write as _;
 use std::ops::Range;
 
