@@ -103,10 +103,10 @@ impl Archive {
     /// The archive's bytes. A file of 4 GiB or more does not fit the format and is an error that names it.
     pub fn finish(&self) -> Result<Vec<u8>, String> {
         let mut out = Vec::new();
-        let mut inode = 1;
         // The root itself: without it the kernel makes it 0700 for programs that drop privileges.
         let root = (String::from("."), Node::Dir);
-        for (path, node) in std::iter::once((&root.0, &root.1)).chain(self.nodes.iter()) {
+        let all = std::iter::once((&root.0, &root.1)).chain(self.nodes.iter());
+        for (inode, (path, node)) in (1..).zip(all) {
             let (mode, data, device): (u32, &[u8], (u32, u32)) = match node {
                 Node::Dir => (S_IFDIR | 0o755, &[], (0, 0)),
                 Node::File { mode, data } => (S_IFREG | mode, data, (0, 0)),
@@ -115,7 +115,6 @@ impl Archive {
             };
             let links = if matches!(node, Node::Dir) { 2 } else { 1 };
             entry(&mut out, path, inode, mode, links, device, data)?;
-            inode += 1;
         }
         entry(&mut out, "TRAILER!!!", 0, 0, 1, (0, 0), &[])?;
         pad(&mut out, 512);
@@ -155,7 +154,7 @@ fn entry(
 }
 
 fn pad(out: &mut Vec<u8>, to: usize) {
-    while out.len() % to != 0 {
+    while !out.len().is_multiple_of(to) {
         out.push(0);
     }
 }

@@ -23,7 +23,6 @@ if [ -f /lab/modules ]; then
 		insmod "$module" || echo "modfail $module" >&3
 	done </lab/modules
 fi
-echo "ready $(uname -r)" >&3
 cd /root
 
 # A change of settings with TCSADRAIN returns after all output has left the port.
@@ -35,6 +34,7 @@ drain() {
 mode=$(cat /lab/mode)
 case $mode in
 run)
+	echo "ready $(uname -r)" >&3
 	sh /lab/command </dev/null >/dev/ttyS1 2>/dev/ttyS2 3>&-
 	status=$?
 	drain
@@ -42,13 +42,17 @@ run)
 	;;
 shell)
 	[ -f /lab/size ] && stty -F /dev/ttyS1 $(cat /lab/size)
+	# Kept open, or what is typed before the shell opens the port would be lost.
+	exec 4<>/dev/ttyS1
 	stty -F /dev/ttyS1 sane
+	echo "ready $(uname -r)" >&3
 	# A new session, whose first opened terminal becomes its controlling one: Ctrl-C and job control work.
-	setsid sh -c 'exec sh -l </dev/ttyS1 >/dev/ttyS1 2>&1 3>&-'
+	setsid sh -c 'exec sh -l </dev/ttyS1 >/dev/ttyS1 2>&1 3>&- 4>&-'
 	status=$?
 	echo "exit $status" >&3
 	;;
 session)
+	echo "ready $(uname -r)" >&3
 	# Each line: a number and a shell script in base64. Commands run one after the other.
 	while read -r number script <&3; do
 		[ "$number" = stop ] && break

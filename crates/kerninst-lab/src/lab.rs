@@ -281,7 +281,10 @@ impl Started {
                 .unwrap_or_default()
         };
         let meter = match &self.meter {
-            Some((meter, out)) => Some(meter.read(out)?),
+            Some((meter, out)) => {
+                let whole = end == End::Exited && crash.is_none();
+                Some(meter.read(out, whole)?)
+            }
             None => None,
         };
         Ok(Outcome {

@@ -53,7 +53,7 @@ pub use initramfs::GuestFile;
 pub use kernel::KernelImage;
 pub use lab::Lab;
 pub use machine::Sink;
-pub use meter::{Meter, MeterReport};
+pub use meter::{Histogram, Meter, MeterReport, RangeCount, Region, Row, Samples, Summary};
 pub use modules::{GuestModule, ModuleIndex};
 pub use outcome::{EXIT_CRASH, EXIT_LAB, EXIT_TIMEOUT, Outcome};
 pub use port::PortName;

@@ -109,6 +109,11 @@ impl ModuleIndex {
         if self.builtin.contains(name) || under_way.iter().any(|n| n == name) {
             return Ok(Vec::new());
         }
+        // A soft dependency may be an algorithm's name; its module is then the portable implementation.
+        let generic = format!("{name}_generic");
+        if !must && !self.files.contains_key(name) && self.files.contains_key(&generic) {
+            return self.add(&generic, must, done, under_way);
+        }
         let Some(path) = self.files.get(name) else {
             return if must {
                 Err(self.missing(name))

@@ -2,7 +2,8 @@
 
 use clap::{Args, Parser, Subcommand};
 use kerninst_lab::{
-    Accel, Cache, EXIT_LAB, Error, GuestFile, KernelImage, Lab, Outcome, PortName, fetch,
+    Accel, Cache, EXIT_LAB, Error, GuestFile, KernelImage, Lab, Meter, MeterReport, Outcome,
+    PortName, fetch,
 };
 use std::io::Write;
 use std::path::PathBuf;
@@ -32,6 +33,12 @@ enum Sub {
         /// Show the kernel's messages on standard error as they come
         #[arg(long)]
         console: bool,
+        /// Count instructions with this plugin (libkerninst_meter.so); the guest steers it (kerninst-guest)
+        #[arg(long, value_name = "PLUGIN")]
+        meter: Option<PathBuf>,
+        /// Write what the meter counted to this file, as JSON [default: standard error, without histograms]
+        #[arg(long, value_name = "FILE", requires = "meter")]
+        meter_out: Option<PathBuf>,
         /// The command
         #[arg(last = true, required = true, value_name = "COMMAND")]
         words: Vec<String>,
@@ -126,12 +133,22 @@ fn execute(cli: Cli) -> Result<i32, Error> {
         Sub::Run {
             guest,
             console,
+            meter,
+            meter_out,
             words,
         } => {
-            let lab = lab(&guest, 120)?.interrupt(interrupt);
+            let mut lab = lab(&guest, 120)?.interrupt(interrupt);
+            if let Some(plugin) = meter {
+                lab = lab.meter(Meter::new(plugin));
+            }
             let outcome =
                 lab.run_words(&words, &mut |port, bytes| pass_on(port, bytes, console))?;
-            Ok(conclude(&outcome))
+            let code = conclude(&outcome);
+            let sure = match outcome.meter {
+                Some(report) => tell_meter(report, meter_out)?,
+                None => true,
+            };
+            Ok(if code == 0 && !sure { EXIT_LAB } else { code })
         }
         Sub::Shell { guest } => {
             say("Ctrl-] ends the guest");
@@ -223,4 +240,33 @@ fn conclude(outcome: &Outcome) -> i32 {
         say("the guest said more than the lab keeps; what was streamed is complete");
     }
     outcome.exit_code()
+}
+
+/// Passes on what the meter counted; false if it cannot be trusted.
+fn tell_meter(mut report: MeterReport, out: Option<PathBuf>) -> Result<bool, Error> {
+    for problem in &report.problems {
+        say(problem);
+    }
+    if out.is_none() {
+        for histogram in std::mem::take(&mut report.histograms) {
+            say(&format!(
+                "histogram {} has {} rows; --meter-out FILE keeps them",
+                histogram.id,
+                histogram.rows.len()
+            ));
+        }
+    }
+    let text = serde_json::to_string_pretty(&report).map_err(|e| Error::System {
+        what: "write the meter's report",
+        source: e.into(),
+    })?;
+    match out {
+        None => eprintln!("{text}"),
+        Some(path) => std::fs::write(&path, text).map_err(|source| Error::Io {
+            what: "write",
+            path,
+            source,
+        })?,
+    }
+    Ok(report.problems.is_empty())
 }
