@@ -138,7 +138,7 @@ impl Planner<'_, '_> {
             return None;
         }
         let end = insn.addr.checked_add(JUMP)?;
-        self.free(insn.end()..end, boards)
+        self.free(facts, insn.addr, insn.end()..end, boards)
             .then(|| Chosen::new(Tactic::InPlacePadded, index, index + 1, insn.addr..end))
     }
 
@@ -178,12 +178,14 @@ impl Planner<'_, '_> {
             return None;
         }
         let end = insn.end().max(insn.addr.checked_add(2)?);
-        if end > insn.end() && !(ends_here(facts, index) && self.free(insn.end()..end, boards)) {
+        if end > insn.end()
+            && !(ends_here(facts, index) && self.free(facts, insn.addr, insn.end()..end, boards))
+        {
             return None;
         }
         let from = insn.addr.checked_add(2)?;
         let reach = from.saturating_sub(128)..from.saturating_add(128);
-        let free = self.analysis().padding_near(from, 128 + JUMP);
+        let free = facts.padding(self.analysis(), insn.addr);
         let site = insn.addr..end;
         // The site itself is not yet claimed: a board must not lie on its padding byte.
         let mut with_site = boards.clone_near(&reach);
@@ -221,7 +223,7 @@ impl Planner<'_, '_> {
             if ends_here(facts, end - 1) {
                 let stop = head.addr.checked_add(JUMP)?;
                 return self
-                    .free(insn.end()..stop, boards)
+                    .free(facts, insn.addr, insn.end()..stop, boards)
                     .then(|| Chosen::new(Tactic::Run, index, end, head.addr..stop));
             }
         }
@@ -236,8 +238,8 @@ impl Planner<'_, '_> {
     }
 
     /// Whether all these bytes are proven padding that nobody owns.
-    fn free(&self, range: Range<u64>, boards: &Boards) -> bool {
-        let padding = self.analysis().padding_near(range.start, JUMP);
+    fn free(&self, facts: &Facts, insn: u64, range: Range<u64>, boards: &Boards) -> bool {
+        let padding = facts.padding(self.analysis(), insn);
         boards.conflict(&range).is_none()
             && padding
                 .iter()

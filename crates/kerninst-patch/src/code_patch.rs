@@ -98,14 +98,23 @@ pub(crate) fn link(bytes: &[u8], relocs: &[Reloc], base: u64) -> Result<Vec<u8>,
     let mut out = bytes.to_vec();
     for r in relocs {
         let place = base.wrapping_add(u64::from(r.offset));
-        let out_of_reach = OutOfReach { from: place, to: r.target };
+        let out_of_reach = OutOfReach {
+            from: place,
+            to: r.target,
+        };
         let sum = r.target.wrapping_add_signed(r.addend);
         let field = match r.kind {
             RelocKind::Abs64 => sum.to_le_bytes().to_vec(),
-            RelocKind::Abs32S => i32::try_from(sum as i64).map_err(|_| out_of_reach)?.to_le_bytes().to_vec(),
+            RelocKind::Abs32S => i32::try_from(sum as i64)
+                .map_err(|_| out_of_reach)?
+                .to_le_bytes()
+                .to_vec(),
             RelocKind::Pc32 => {
                 let value = sum.wrapping_sub(place) as i64;
-                i32::try_from(value).map_err(|_| out_of_reach)?.to_le_bytes().to_vec()
+                i32::try_from(value)
+                    .map_err(|_| out_of_reach)?
+                    .to_le_bytes()
+                    .to_vec()
             }
         };
         let at = out.iter_mut().skip(r.offset as usize);

@@ -28,7 +28,9 @@ pub(crate) fn patch(facts: &Facts, c: &Chosen, features: Features) -> Built {
     let mut goes_on = true;
     for index in c.start..=c.end {
         while let Some((_, snippets)) = points.next_if(|(at, _)| *at == index) {
-            let free = facts.insn(index).map_or(Free::NOTHING, |i| Free::from(i.live));
+            let free = facts
+                .insn(index)
+                .map_or(Free::NOTHING, |i| Free::from(i.live));
             let code = compile(snippets, free, features);
             snippet_costs.push(code.cost);
             b.unwind(index, &code.stack);

@@ -1,7 +1,12 @@
 //! What the planner must know about each instruction of one function.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
-use kerninst_analysis::{Function, Insn, InsnKind, Sites};
+use kerninst_analysis::{Analysis, Function, Insn, InsnKind, Sites};
 use kerninst_kernel::{Kernel, OffLimit};
 
 use crate::odd::{Odd, changes_gs, names_gs_base, waits};
@@ -37,7 +42,12 @@ pub(crate) struct Facts<'a> {
     pub facts: Vec<Fact>,
     /// No snippet may run anywhere in it.
     pub no_snippet: Option<Odd>,
+    /// Padding in and around each part of the function, by the part's start: looked up once.
+    padding: RefCell<HashMap<u64, Rc<[Range<u64>]>>>,
 }
+
+/// How far around a function padding is of use: a short jump and the board it leads to.
+const NEAR: u64 = 128 + 16;
 
 impl<'a> Facts<'a> {
     pub fn new(kernel: &'a Kernel, function: &'a Function) -> Facts<'a> {
@@ -83,7 +93,23 @@ impl<'a> Facts<'a> {
             function,
             facts,
             no_snippet,
+            padding: RefCell::default(),
         }
+    }
+
+    /// Ranges of proven padding around `addr`, sorted: all in reach of a short jump from there.
+    pub fn padding(&self, analysis: &Analysis<'_>, addr: u64) -> Rc<[Range<u64>]> {
+        let part = self.function.ranges.iter().find(|r| r.contains(&addr));
+        let part = part.cloned().unwrap_or(addr..addr.saturating_add(1));
+        let mut cache = self.padding.borrow_mut();
+        let padding = cache.entry(part.start).or_insert_with(|| {
+            let half = part.end.saturating_sub(part.start) / 2 + 1;
+            let middle = part.start.saturating_add(half);
+            analysis
+                .padding_near(middle, half.saturating_add(NEAR))
+                .into()
+        });
+        padding.clone()
     }
 
     pub fn insn(&self, index: usize) -> Option<&'a Insn> {

@@ -103,7 +103,7 @@ impl<'a, 'k> Planner<'a, 'k> {
                     .or_insert_with(|| (f, Vec::new()))
                     .1
                     .push(r.clone()),
-                None => plan.refused.push(self.no_function(r.addr)),
+                None => plan.refused.push(self.no_function(r.addr, boards)),
             }
         }
         plan.refused.sort_by_key(|r| r.addr);
@@ -118,15 +118,32 @@ impl<'a, 'k> Planner<'a, 'k> {
         plan
     }
 
-    fn no_function(&self, addr: u64) -> Refused {
-        let why = match self.kernel().off_limits().at(addr) {
-            Some(o) => Refusal::OffLimits(o),
-            None => Refusal::NoFunction { addr },
-        };
+    fn no_function(&self, addr: u64, boards: &Boards) -> Refused {
+        let kernel = self.kernel();
+        if let Some(o) = kernel.off_limits().at(addr) {
+            return Refused {
+                addr,
+                why: Refusal::OffLimits(o),
+                nearest: None,
+            };
+        }
+        if kernel.text_at(addr).is_none() {
+            return Refused {
+                addr,
+                why: Refusal::NoFunction { addr },
+                nearest: None,
+            };
+        }
+        // Text that no function reaches: padding, or dead code.
+        let symbol = kernel.symbols().containing(addr);
+        let nearest = symbol.and_then(|(s, _)| {
+            let f = self.analysis.function_at(s.addr)?;
+            self.nearest(&Facts::new(kernel, &f), addr, boards)
+        });
         Refused {
             addr,
-            why,
-            nearest: None,
+            why: Refusal::Unreached { addr },
+            nearest,
         }
     }
 

@@ -159,10 +159,13 @@ fn rip_relative_per_cpu_memory_becomes_absolute() {
     "#]],
     );
     // REX.X is without effect before, and must be after.
-    check("65 4a 8b 05 58 b5 de 7e", expect![[r#"
+    check(
+        "65 4a 8b 05 58 b5 de 7e",
+        expect![[r#"
         mov %gs:0x1FAC0,%rax
         ...
-    "#]]);
+    "#]],
+    );
     // From 6.15 on per-CPU symbols lie in the kernel image.
     check(
         "65 48 8b 05 58 b5 de 00",
