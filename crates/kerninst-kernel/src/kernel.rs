@@ -29,6 +29,8 @@ pub struct Kernel {
     pub(crate) btf: Arc<Lazy<Option<Btf>>>,
     pub(crate) off_limits: Lazy<OffLimits>,
     pub(crate) remarks: Vec<String>,
+    /// Where it is not in kernel memory: that of a module file.
+    pub(crate) vermagic: Option<String>,
 }
 
 impl Kernel {
@@ -44,10 +46,7 @@ impl Kernel {
     /// # Errors
     /// [`Error::Io`], [`Error::NotAKernel`], [`Error::Corrupt`].
     pub fn from_file(path: &Path) -> Result<Kernel, Error> {
-        Err(Error::NotAKernel {
-            path: path.into(),
-            reason: "not yet written".into(),
-        })
+        crate::file::kernel(path)
     }
     /// A kernel made of values: for tests and tools.
     #[must_use]
@@ -124,7 +123,9 @@ impl Kernel {
     /// The kernel's `vermagic` string, which a module must carry.
     #[must_use]
     pub fn vermagic(&self) -> Option<String> {
-        crate::exports::vermagic(&self.symbols, &*self.memory)
+        self.vermagic
+            .clone()
+            .or_else(|| crate::exports::vermagic(&self.symbols, &*self.memory))
     }
     /// The version checksum of an exported symbol (`CONFIG_MODVERSIONS`), such as `module_layout`.
     #[must_use]
@@ -231,6 +232,7 @@ impl KernelBuilder {
             btf: Arc::new(lazy(|| None)),
             off_limits: lazy(move || self.off_limits),
             remarks: Vec::new(),
+            vermagic: None,
         }
     }
 }

@@ -13,6 +13,7 @@ mod bytes;
 mod error;
 mod exports;
 mod fentry;
+mod file;
 mod glob;
 mod kallsyms;
 mod kernel;

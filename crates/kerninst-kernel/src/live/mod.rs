@@ -74,6 +74,7 @@ pub(crate) fn kernel() -> Result<Kernel, Error> {
         tables: lazy(move || tables(&for_tables)),
         off_limits: lazy(move || off_limits(&for_limits)),
         remarks,
+        vermagic: None,
     })
 }
 

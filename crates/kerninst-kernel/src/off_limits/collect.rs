@@ -126,6 +126,15 @@ impl Collector {
         }
     }
 
+    /// Functions on the kprobe blacklist, by their addresses (`NOKPROBE_SYMBOL`, section `_kprobe_blacklist`).
+    pub(crate) fn add_functions(&mut self, symbols: &Symbols, addrs: impl Iterator<Item = u64>) {
+        for addr in addrs {
+            if let Some((s, 0)) = symbols.containing(addr) {
+                self.add(addr..s.end(), OffLimit::Blacklist);
+            }
+        }
+    }
+
     /// The `.cold` parts of functions that are off limits run in the same contexts.
     pub(crate) fn add_cold_parts(&mut self, symbols: &Symbols) {
         let known = OffLimits::new(self.ranges.clone());
@@ -155,6 +164,9 @@ impl Collector {
 }
 
 fn by_name(s: &Symbol<'_>) -> Option<OffLimit> {
+    if s.name.starts_with("__SCT__") {
+        return Some(OffLimit::StaticCallTrampoline);
+    }
     if s.module.is_some() {
         return None;
     }
