@@ -226,7 +226,7 @@ fn add_file(archive: &mut Archive, file: &GuestFile, warnings: &mut Vec<String>)
 }
 
 /// The dynamic loader that an ELF program asks for; `None` for a static program or any other file.
-fn interpreter(data: &[u8]) -> Option<String> {
+pub fn interpreter(data: &[u8]) -> Option<String> {
     let header = object::elf::FileHeader64::<object::Endianness>::parse(data).ok()?;
     let endian = header.endian().ok()?;
     header

@@ -26,6 +26,7 @@
 
 mod accel;
 mod cache;
+pub mod cli;
 mod console;
 mod cpio;
 mod error;
@@ -49,7 +50,7 @@ pub use console::{Crash, CrashKind, crash_in, is_warning, tail};
 pub use cpio::Archive;
 pub use error::{Error, Result};
 pub use guest::{ExecError, Executed, Guest};
-pub use initramfs::GuestFile;
+pub use initramfs::{GuestFile, interpreter};
 pub use kernel::KernelImage;
 pub use lab::Lab;
 pub use machine::Sink;
@@ -58,3 +59,8 @@ pub use modules::{GuestModule, ModuleIndex};
 pub use outcome::{EXIT_CRASH, EXIT_LAB, EXIT_TIMEOUT, Outcome};
 pub use port::PortName;
 pub use qemu::{Hardware, QEMU_VARIABLE};
+
+/// Whether this process may install packages.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
