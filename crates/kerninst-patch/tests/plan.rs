@@ -577,7 +577,10 @@ fn a_file_has_alternatives_that_are_not_yet_decided() {
          c3                    # 0a ret",
     )
     .alternative(0x7, 3);
-    check(&case, &[0x7], expect![[r#"
+    check(
+        &case,
+        &[0x7],
+        expect![[r#"
         f+0x7 springboard | f+0x7 springboard cost 6 | runs 1 overhead 3
           site:
             was 0f 01 cb
@@ -594,10 +597,15 @@ fn a_file_has_alternatives_that_are_not_yet_decided() {
             pop %rax
             stac
             jmp f+0xa
-    "#]]);
-    check(&case.from_file(), &[0x7], expect![[r#"
+    "#]],
+    );
+    check(
+        &case.from_file(),
+        &[0x7],
+        expect![[r#"
         refused F0107: this is an alternative that is only decided at boot (this is a file, not a live kernel), and no instruction before it in a straight line can carry the splice; the nearest instruction that works is at F0105
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -610,7 +618,10 @@ fn a_static_call_is_left_alone() {
          90 90 90 90 90 90 90 90 90 90 90 90 90 90",
     )
     .static_call(0xc);
-    check(&case, &[0xc, 0x11], expect![[r#"
+    check(
+        &case,
+        &[0xc, 0x11],
+        expect![[r#"
         f+0x5 in-place | f+0xc hoist cost 2 | runs 1 overhead 2
           site:
             was 48 8b 87 90 00 00 00
@@ -629,7 +640,8 @@ fn a_static_call_is_left_alone() {
             movabs $0x607500000008,%rcx
             incq %gs:(%rcx)
             ret
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -642,7 +654,10 @@ fn a_branch_into_the_site_comes_back_through_the_splice() {
          75 f4                 # 11 jne 07
          c3                    # 13 ret",
     );
-    check(&case, &[0x7, 0xe, 0x11, 0x13], expect![[r#"
+    check(
+        &case,
+        &[0x7, 0xe, 0x11, 0x13],
+        expect![[r#"
         f+0x7 in-place | f+0x7 in-place cost 2 | f+0xe hoist cost 2 | f+0x11 hoist cost 4 | f+0x13 hoist-past-jcc cost 2 | runs 3 overhead 2
           site:
             was 48 8b 87 90 00 00 00
@@ -663,7 +678,8 @@ fn a_branch_into_the_site_comes_back_through_the_splice() {
             movabs $0x607500000018,%rcx
             incq %gs:(%rcx)
             jmp f+0x13
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -679,7 +695,10 @@ fn a_join_is_never_inside_a_run_or_behind_a_hoist() {
          c3                    # 18 ret",
     )
     .tight();
-    check(&case, &[0xc, 0xe], expect![[r#"
+    check(
+        &case,
+        &[0xc, 0xe],
+        expect![[r#"
         f+0x5 in-place | f+0xc hoist cost 2 | runs 1 overhead 2
           site:
             was 48 8b 87 90 00 00 00
@@ -700,7 +719,8 @@ fn a_join_is_never_inside_a_run_or_behind_a_hoist() {
             add %rdi,%rax
             inc %edx
             jmp f+0x13
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -716,7 +736,10 @@ fn distance_is_bounded() {
          c3                                    # 2a ret",
     )
     .tight();
-    check(&case, &[0x21], expect![[r#"
+    check(
+        &case,
+        &[0x21],
+        expect![[r#"
         f+0x5 in-place | f+0x21 hoist cost 2 | runs 8 overhead 2
           site:
             was 48 8b 87 90 00 00 00
@@ -734,8 +757,12 @@ fn distance_is_bounded() {
             movabs $0x607500000000,%rcx
             incq %gs:(%rcx)
             jmp f+0x21
-    "#]]);
-    check(&case, &[0x24], expect![[r#"
+    "#]],
+    );
+    check(
+        &case,
+        &[0x24],
+        expect![[r#"
         f+0x24 run | f+0x24 run cost 2 | runs 2 overhead 2
           site:
             was 48 ff c0 | 48 01 f0
@@ -747,7 +774,8 @@ fn distance_is_bounded() {
             inc %rax
             add %rsi,%rax
             jmp f+0x2a
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]

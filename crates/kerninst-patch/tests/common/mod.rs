@@ -1,6 +1,8 @@
 //! Small kernels made of bytes, and plans as text.
 #![allow(dead_code)]
 
+pub mod random;
+
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
 use kerninst_analysis::{Analysis, Live};
 use kerninst_kernel::{
