@@ -79,6 +79,7 @@ impl Layout {
 /// [`CompleteError::Missing`] names everything that is missing, at once.
 pub fn complete(kernel: &Kernel) -> Result<Vec<u8>, CompleteError> {
     let mut image = Image::new(OBJECT)?;
+    image.clear_retain()?;
     let mut missing = Vec::new();
     image.resolve(|name| needs::value(kernel, name).map_err(|what| missing.push(what)).ok())?;
     let vermagic = kernel.vermagic();
@@ -144,6 +145,7 @@ struct Section {
 
 const SHN_ABS: u16 = 0xfff1;
 /// Offsets within `Elf64_Shdr`, `Elf64_Sym` and `Elf64_Rela`.
+const SH_FLAGS: usize = 8;
 const SH_SIZE: usize = 32;
 const SYM_SIZE: usize = 24;
 const RELA_SIZE: usize = 24;
@@ -183,6 +185,19 @@ impl Image {
         let end = at.checked_add(bytes.len());
         let to = end.and_then(|end| self.bytes.get_mut(at..end)).ok_or(CompleteError::Object("truncated"))?;
         to.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Clears a section flag that the compiler sets for the linker (`#[used]`: `SHF_GNU_RETAIN`) and that means
+    /// something else to the kernel: `SHF_RO_AFTER_INIT` (include/linux/module.h, kernel/module/main.c). With it the
+    /// kernel would make `struct module` itself read-only, and crash on its next write to it.
+    fn clear_retain(&mut self) -> Result<(), CompleteError> {
+        const RETAIN: u64 = 0x20_0000;
+        for i in 0..self.sections.len() {
+            let at = self.sections[i].header + SH_FLAGS;
+            let flags = u64::from_le_bytes(self.get(at)?);
+            self.put(at, &(flags & !RETAIN).to_le_bytes())?;
+        }
         Ok(())
     }
 
