@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use iced_x86::Code;
+
 use crate::decode::{Decoded, Effects, Op, Reader, address_taken, fill_len};
 use crate::function::{Incomplete, InsnKind, Sites};
 use crate::hash::AddrMap;
@@ -40,6 +42,8 @@ enum Goes {
     Into,
     Return,
     Indirect(u8),
+    /// Out of all text where the kernel itself would not jump.
+    Foreign,
 }
 
 struct Walk<'a, 'k> {
@@ -230,6 +234,9 @@ impl<'k> Walk<'_, 'k> {
                 leave: Leave::Not,
             };
             self.describe(&mut node, &decoded, &part);
+            if self.is_endbr(reader, &decoded, &node) {
+                node.sites |= Sites::ENDBR;
+            }
             if decoded.op == Op::Trap && is_emulation_prefix(reader, end) {
                 self.flow
                     .incomplete
@@ -247,6 +254,17 @@ impl<'k> Walk<'_, 'k> {
             }
             *at = end;
         }
+    }
+
+    /// An `endbr64`, or the nop that boot code made of it: four bytes at the start of the function, before the fentry
+    /// site (`gen_endbr_poison`, arch/x86/include/asm/ibt.h; which nop it is differs between kernels). The kernel's
+    /// list of them is in init memory, gone after boot.
+    fn is_endbr(&self, reader: &Reader<'_>, decoded: &Decoded, node: &Node) -> bool {
+        reader.insn.code() == Code::Endbr64
+            || node.addr == self.flow.region.start
+                && decoded.len == 4
+                && decoded.op == Op::Nop
+                && self.near.is_fentry(node.end())
     }
 
     /// Fills in kind, target, exit and flags of a node, and queues where it may go.
@@ -403,9 +421,30 @@ impl<'k> Walk<'_, 'k> {
         start.is_some_and(|s| s.class.contains(Class::RETURN_THUNK))
     }
 
+    /// Does a direct jump to `target` belong to somebody who has overwritten this text? The kernel's own code jumps to
+    /// its own text only, and a module's to its own, the core's or another module's functions: a jump to memory that is
+    /// no image's text, from the core into a module, or into one of our patch modules leads to a kprobe's detour or
+    /// to a patch, from where control comes back behind the overwritten bytes.
+    fn is_foreign(&self, target: u64) -> bool {
+        let index = &self.shared.index;
+        if !index.kernel.is_live() {
+            return false;
+        }
+        let module = |addr| index.text_at(addr).map(|t| t.module.as_deref());
+        match (module(self.flow.region.start), module(target)) {
+            (_, None) => true,
+            (Some(None), Some(Some(_))) => true,
+            (_, Some(Some(there))) => there.starts_with("kerninst_p"),
+            _ => false,
+        }
+    }
+
     fn goes(&self, target: u64) -> Goes {
         if self.flow.region.contains(&target) {
             return Goes::Inside;
+        }
+        if self.is_foreign(target) {
+            return Goes::Foreign;
         }
         let index = &self.shared.index;
         if let Some(start) = index.at(target) {
@@ -446,6 +485,13 @@ impl<'k> Walk<'_, 'k> {
                 if node.kind == InsnKind::Jmp {
                     node.kind = InsnKind::TailCall;
                 }
+            }
+            Goes::Foreign => {
+                node.leave = Leave::Tail;
+                self.flow.incomplete.push(Incomplete::ForeignJump {
+                    addr: node.addr,
+                    to: node.target,
+                });
             }
             Goes::Return => {
                 node.leave = Leave::Return;
