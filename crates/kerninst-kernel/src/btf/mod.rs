@@ -1,7 +1,7 @@
 //! BTF: the kernel's own type information (Documentation/bpf/btf.rst, include/uapi/linux/btf.h).
 //!
 //! Checked and lazy: parsing walks the type section once to note where each type starts; names are
-//! not decoded until asked for. A look-up by name finds the string first, then the type that has it.
+//! not decoded until asked for.
 
 mod raw;
 #[cfg(test)]
@@ -19,6 +19,8 @@ pub struct Btf {
     header: Header,
     /// Offset in `bytes` of each type; `[0]` is type id 1.
     types: Vec<u32>,
+    /// Ids of all structs.
+    structs: Vec<u32>,
 }
 
 impl Btf {
@@ -28,11 +30,12 @@ impl Btf {
     /// [`BtfError`] when the data is truncated or contradicts itself.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, BtfError> {
         let header = Header::parse(&bytes)?;
-        let types = raw::walk(&bytes, &header)?;
+        let (types, structs) = raw::walk(&bytes, &header)?;
         Ok(Self {
             bytes,
             header,
             types,
+            structs,
         })
     }
 

@@ -57,6 +57,9 @@ impl Header {
     }
 }
 
+/// `BTF_KIND_STRUCT`.
+const STRUCT: u32 = 4;
+
 /// Kind of a type, from its info word.
 pub(super) fn kind(info: u32) -> u32 {
     (info >> 24) & 0x1f
@@ -80,20 +83,24 @@ fn extra(info: u32) -> Option<usize> {
     })
 }
 
-/// The offset of every type.
-pub(super) fn walk(bytes: &[u8], header: &Header) -> Result<Vec<u32>, BtfError> {
+/// The offset of every type, and the ids of the structs.
+pub(super) fn walk(bytes: &[u8], header: &Header) -> Result<(Vec<u32>, Vec<u32>), BtfError> {
     let end = header.types.end;
     let mut at = header.types.start;
     // 20 bytes a type on average in vmlinux.
     let mut types = Vec::with_capacity(header.types.len() / 18);
+    let mut structs = Vec::new();
     while at < end {
         let info = u32_at(bytes, at + 4).ok_or(BtfError::Corrupt("truncated type"))?;
         let size = extra(info).ok_or(BtfError::UnknownKind(kind(info)))?;
         types.push(u32::try_from(at).map_err(|_| BtfError::Corrupt("too large"))?);
+        if kind(info) == STRUCT {
+            structs.push(types.len() as u32);
+        }
         at += 12 + size;
     }
     if at != end {
         return Err(BtfError::Corrupt("the last type is truncated"));
     }
-    Ok(types)
+    Ok((types, structs))
 }

@@ -135,15 +135,13 @@ impl Btf {
             .unwrap_or("")
     }
 
-    /// Offsets at which the string section holds exactly `name`. Strings are stored once, but the tail of a longer
-    /// one can serve too ("id" in "pid"), so there can be several.
-    fn string_offsets(&self, name: &str) -> Vec<u32> {
+    /// Does the string section hold exactly `name` at this offset?
+    fn is_string(&self, offset: u32, name: &str) -> bool {
         let strings = self.bytes.get(self.header.strings.clone()).unwrap_or(&[]);
-        let mut needle = name.as_bytes().to_vec();
-        needle.push(0);
-        memchr::memmem::find_iter(strings, &needle)
-            .filter_map(|at| u32::try_from(at).ok())
-            .collect()
+        let rest = strings
+            .get(offset as usize..)
+            .and_then(|s| s.strip_prefix(name.as_bytes()));
+        rest.is_some_and(|r| r.first() == Some(&0))
     }
 
     /// Kind of a type.
@@ -163,23 +161,42 @@ impl Btf {
     /// Ids of all types of this kind and name.
     #[must_use]
     pub fn find_all(&self, wanted: Kind, name: &str) -> Vec<u32> {
-        let offsets = self.string_offsets(name);
-        if name.is_empty() || offsets.is_empty() {
+        if name.is_empty() {
             return Vec::new();
         }
-        let is_it = |&at: &u32| {
-            let at = at as usize;
-            self.word(at + 4).map(kind) == Some(wanted as u32)
-                && self.word(at).is_some_and(|n| offsets.contains(&n))
+        self.ids_of(wanted)
+            .filter(|&id| self.raw(id).is_some_and(|t| self.is_string(t.name, name)))
+            .collect()
+    }
+
+    /// Ids of all types of a kind. Structs are looked up most and were noted on the way.
+    fn ids_of(&self, wanted: Kind) -> impl Iterator<Item = u32> + '_ {
+        let structs = if wanted == Kind::Struct {
+            self.structs.as_slice()
+        } else {
+            &[]
         };
-        let ids = self.types.iter().enumerate().filter(|(_, at)| is_it(at));
-        ids.filter_map(|(i, _)| u32::try_from(i + 1).ok()).collect()
+        let all = if wanted == Kind::Struct {
+            &[]
+        } else {
+            self.types.as_slice()
+        };
+        let is_it = move |&at: &u32| self.word(at as usize + 4).map(kind) == Some(wanted as u32);
+        let ids = all.iter().enumerate().filter(move |(_, at)| is_it(at));
+        structs
+            .iter()
+            .copied()
+            .chain(ids.filter_map(|(i, _)| u32::try_from(i + 1).ok()))
     }
 
     /// Id of the first type of this kind and name.
     #[must_use]
     pub fn find(&self, kind: Kind, name: &str) -> Option<u32> {
-        self.find_all(kind, name).first().copied()
+        if name.is_empty() {
+            return None;
+        }
+        self.ids_of(kind)
+            .find(|&id| self.raw(id).is_some_and(|t| self.is_string(t.name, name)))
     }
 
     /// Skips typedefs and qualifiers.

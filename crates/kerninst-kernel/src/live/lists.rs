@@ -6,6 +6,9 @@ use super::cache::PageCache;
 use crate::bytes::u64_at;
 use crate::{Btf, Memory, Site, Symbols};
 
+/// The lower bound of kernel addresses, with five levels of page tables too (Documentation/arch/x86/x86_64/mm.rst).
+const KERNEL_SPACE: u64 = 0xff00_0000_0000_0000;
+
 /// More links than any kernel has: damaged lists end there.
 const MOST: usize = 1_000_000;
 
@@ -19,9 +22,10 @@ pub(super) fn walk(memory: &mut PageCache<'_>, head: u64, link: u64) -> Result<V
     let mut found = Vec::new();
     let mut at = memory.u64(head).map_err(|e| e.to_string())?;
     while at != head {
-        if found.len() >= MOST || at < 0xffff_8000_0000_0000 {
+        if found.len() >= MOST || at < KERNEL_SPACE {
             return Err(format!(
-                "the list at {head:#x} is damaged or changed while it was read"
+                "the list at {head:#x} is damaged or changed while it was read: its link {} is {at:#x}",
+                found.len()
             ));
         }
         found.push(at.wrapping_sub(link));

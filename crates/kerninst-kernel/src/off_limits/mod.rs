@@ -9,6 +9,8 @@ use std::ops::Range;
 /// Why an address is off limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OffLimit {
+    /// Init text: freed after boot or module load.
+    Init,
     /// Entry code: runs with the user's registers, stack or page tables (`.entry.text`).
     Entry,
     /// `noinstr` text: runs where RCU, lockdep or the exception state forbid instrumentation.
@@ -21,8 +23,6 @@ pub enum OffLimit {
     Thunk,
     /// On the kernel's kprobe blacklist.
     Blacklist,
-    /// Init text: freed after boot or module load.
-    Init,
     /// The text poking and breakpoint path itself.
     Poking,
 }
