@@ -30,7 +30,9 @@ pub enum NotClear {
     #[error("{} in code that is to be freed: {}", tasks(.0.len()), names(.0))]
     Blocked(Vec<Blocker>),
     /// This process may not run on all CPUs, so interrupts there cannot be excluded.
-    #[error("cannot run on CPU {cpu} to see that it has left the code ({source}): move this shell out of its cpuset")]
+    #[error(
+        "cannot run on CPU {cpu} to see that it has left the code ({source}): move this shell out of its cpuset"
+    )]
     Cpu {
         /// Number of the CPU.
         cpu: usize,
@@ -43,11 +45,19 @@ pub enum NotClear {
 }
 
 fn tasks(n: usize) -> String {
-    if n == 1 { "a task may still be".into() } else { format!("{n} tasks may still be") }
+    if n == 1 {
+        "a task may still be".into()
+    } else {
+        format!("{n} tasks may still be")
+    }
 }
 
 fn names(blockers: &[Blocker]) -> String {
-    let mut names: Vec<String> = blockers.iter().take(5).map(|b| format!("{} ({})", b.comm, b.tid)).collect();
+    let mut names: Vec<String> = blockers
+        .iter()
+        .take(5)
+        .map(|b| format!("{} ({})", b.comm, b.tid))
+        .collect();
     if blockers.len() > names.len() {
         names.push("...".into());
     }
@@ -74,7 +84,9 @@ impl Device {
         let until = Instant::now() + patience;
         // Before the first look: a CPU that goes offline later runs nothing, one that comes online starts outside.
         let cpus = online_cpus();
-        let affinity = sys::affinity().map(Affinity).map_err(|source| NotClear::Cpu { cpu: 0, source })?;
+        let affinity = sys::affinity()
+            .map(Affinity)
+            .map_err(|source| NotClear::Cpu { cpu: 0, source })?;
         let me = sys::thread_id();
         let mut unproven: Option<HashMap<(i32, u64), Option<u64>>> = None;
         let mut pause = Duration::from_micros(500);
@@ -95,8 +107,14 @@ impl Device {
                 return Ok(());
             };
             if Instant::now() >= until {
-                let mut blockers: Vec<Blocker> =
-                    left.iter().map(|(&(tid, _), &word)| Blocker { tid, comm: comm(tid), word }).collect();
+                let mut blockers: Vec<Blocker> = left
+                    .iter()
+                    .map(|(&(tid, _), &word)| Blocker {
+                        tid,
+                        comm: comm(tid),
+                        word,
+                    })
+                    .collect();
                 blockers.sort_by_key(|b| b.tid);
                 return Err(NotClear::Blocked(blockers));
             }
@@ -115,8 +133,9 @@ fn look(
 ) -> Result<(), DeviceError> {
     let seen = device.scan(ranges)?;
     let open = seen.iter().filter(|t| t.seen != task::CLEAR && t.tid != me);
-    let now: HashMap<(i32, u64), Option<u64>> =
-        open.map(|t| ((t.tid, t.started), (t.seen == task::HIT).then_some(t.word))).collect();
+    let now: HashMap<(i32, u64), Option<u64>> = open
+        .map(|t| ((t.tid, t.started), (t.seen == task::HIT).then_some(t.word)))
+        .collect();
     match unproven {
         None => *unproven = Some(now),
         Some(before) => before.retain(|key, word| {
@@ -129,10 +148,13 @@ fn look(
     Ok(())
 }
 
-
 fn comm(tid: i32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{tid}/comm")).unwrap_or_default();
-    if name.is_empty() { "?".into() } else { name.trim().into() }
+    if name.is_empty() {
+        "?".into()
+    } else {
+        name.trim().into()
+    }
 }
 
 /// CPUs that are online, from sysfs (`0-3,5`); CPU 0 if that cannot be read.
@@ -160,7 +182,8 @@ mod tests {
     /// Would catch a CPU that is never visited, and so a patch freed under an interrupt there.
     #[test]
     fn cpu_lists_are_read_whole() {
-        let check = |text: &str, expected: &[usize]| assert_eq!(parse_cpu_list(text), expected, "{text:?}");
+        let check =
+            |text: &str, expected: &[usize]| assert_eq!(parse_cpu_list(text), expected, "{text:?}");
         check("0\n", &[0]);
         check("0-3\n", &[0, 1, 2, 3]);
         check("0,2-3,8\n", &[0, 2, 3, 8]);

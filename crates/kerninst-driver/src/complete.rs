@@ -7,9 +7,9 @@
 
 use crate::needs;
 use kerninst_kernel::Kernel;
+use object::LittleEndian as LE;
 use object::elf;
 use object::read::elf::{FileHeader, SectionHeader};
-use object::LittleEndian as LE;
 use std::ops::Range;
 
 /// The kernel side, for the kernel's ABI (`build.rs`).
@@ -43,7 +43,8 @@ struct Layout {
 
 impl Layout {
     fn new(kernel: &Kernel, missing: &mut Vec<String>) -> Option<Layout> {
-        let mut get = |structure: &str, member: &str| match needs::offset(kernel, structure, member) {
+        let mut get = |structure: &str, member: &str| match needs::offset(kernel, structure, member)
+        {
             Ok(offset) => offset,
             Err(what) => {
                 missing.push(what);
@@ -60,16 +61,22 @@ impl Layout {
             misc_minor: get("miscdevice", "minor"),
             misc_mode: get("miscdevice", "mode"),
         };
-        let sizes = ["module", "mutex", "file_operations", "miscdevice"].map(|s| kernel.btf()?.struct_size(s));
+        let sizes = ["module", "mutex", "file_operations", "miscdevice"]
+            .map(|s| kernel.btf()?.struct_size(s));
         let [Some(module_size), Some(mutex), Some(fops), Some(misc)] = sizes else {
-            missing.push("sizes of struct module, mutex, file_operations and miscdevice in BTF".into());
+            missing.push(
+                "sizes of struct module, mutex, file_operations and miscdevice in BTF".into(),
+            );
             return None;
         };
         // The room that the templates in kside/module.rs and the lock in kside/device.rs leave.
         if module_size > 8192 || mutex > 256 || fops > 1024 || misc > 512 {
             missing.push("structures of the sizes that the driver has room for".into());
         }
-        missing.is_empty().then_some(Layout { module_size, ..layout })
+        missing.is_empty().then_some(Layout {
+            module_size,
+            ..layout
+        })
     }
 }
 
@@ -81,7 +88,11 @@ pub fn complete(kernel: &Kernel) -> Result<Vec<u8>, CompleteError> {
     let mut image = Image::new(OBJECT)?;
     image.clear_retain()?;
     let mut missing = Vec::new();
-    image.resolve(|name| needs::value(kernel, name).map_err(|what| missing.push(what)).ok())?;
+    image.resolve(|name| {
+        needs::value(kernel, name)
+            .map_err(|what| missing.push(what))
+            .ok()
+    })?;
     let vermagic = kernel.vermagic();
     if vermagic.is_none() {
         missing.push("the kernel's vermagic string".into());
@@ -93,8 +104,15 @@ pub fn complete(kernel: &Kernel) -> Result<Vec<u8>, CompleteError> {
         return Err(CompleteError::Missing(missing));
     };
 
-    image.move_pointers(".gnu.linkonce.this_module", &[layout.module_init, layout.module_exit])?;
-    image.write(".gnu.linkonce.this_module", layout.module_name, DRIVER_NAME.as_bytes())?;
+    image.move_pointers(
+        ".gnu.linkonce.this_module",
+        &[layout.module_init, layout.module_exit],
+    )?;
+    image.write(
+        ".gnu.linkonce.this_module",
+        layout.module_name,
+        DRIVER_NAME.as_bytes(),
+    )?;
     image.resize(".gnu.linkonce.this_module", layout.module_size)?;
     image.move_pointers(".data.ki_fops", &layout.fops)?;
     image.move_pointers(".data.ki_misc", &layout.misc)?;
@@ -169,21 +187,31 @@ impl Image {
                 info: s.sh_info(endian) as usize,
             });
         }
-        Ok(Image { bytes: object.to_vec(), sections })
+        Ok(Image {
+            bytes: object.to_vec(),
+            sections,
+        })
     }
 
     fn section(&self, name: &str) -> Result<usize, CompleteError> {
-        self.sections.iter().position(|s| s.name == name).ok_or(CompleteError::Object("a section is missing"))
+        self.sections
+            .iter()
+            .position(|s| s.name == name)
+            .ok_or(CompleteError::Object("a section is missing"))
     }
 
     fn get<const N: usize>(&self, at: usize) -> Result<[u8; N], CompleteError> {
         let bytes = at.checked_add(N).and_then(|end| self.bytes.get(at..end));
-        bytes.and_then(|b| b.try_into().ok()).ok_or(CompleteError::Object("truncated"))
+        bytes
+            .and_then(|b| b.try_into().ok())
+            .ok_or(CompleteError::Object("truncated"))
     }
 
     fn put(&mut self, at: usize, bytes: &[u8]) -> Result<(), CompleteError> {
         let end = at.checked_add(bytes.len());
-        let to = end.and_then(|end| self.bytes.get_mut(at..end)).ok_or(CompleteError::Object("truncated"))?;
+        let to = end
+            .and_then(|end| self.bytes.get_mut(at..end))
+            .ok_or(CompleteError::Object("truncated"))?;
         to.copy_from_slice(bytes);
         Ok(())
     }
@@ -205,7 +233,10 @@ impl Image {
     fn resolve(&mut self, mut value: impl FnMut(&str) -> Option<u64>) -> Result<(), CompleteError> {
         let table = self.section(".symtab")?;
         let strings = self.section(".strtab")?;
-        let (symbols, strings) = (self.sections[table].data.clone(), self.sections[strings].data.clone());
+        let (symbols, strings) = (
+            self.sections[table].data.clone(),
+            self.sections[strings].data.clone(),
+        );
         for at in symbols.clone().step_by(SYM_SIZE).skip(1) {
             if u16::from_le_bytes(self.get(at + 6)?) != 0 {
                 continue;
@@ -236,7 +267,9 @@ impl Image {
         }
         for at in range.step_by(RELA_SIZE) {
             let index = u64::from_le_bytes(self.get(at)?) / 8;
-            let offset = offsets.get(index as usize).ok_or(CompleteError::Object("a template's pointer"))?;
+            let offset = offsets
+                .get(index as usize)
+                .ok_or(CompleteError::Object("a template's pointer"))?;
             self.put(at, &offset.to_le_bytes())?;
         }
         Ok(())
@@ -245,7 +278,10 @@ impl Image {
     fn write(&mut self, name: &str, offset: u64, bytes: &[u8]) -> Result<(), CompleteError> {
         let section = self.section(name)?;
         let data = self.sections[section].data.clone();
-        let at = data.start.checked_add(offset as usize).ok_or(CompleteError::Object("offset"))?;
+        let at = data
+            .start
+            .checked_add(offset as usize)
+            .ok_or(CompleteError::Object("offset"))?;
         if at.checked_add(bytes.len()).is_none_or(|end| end > data.end) {
             return Err(CompleteError::Object("a template is too small"));
         }

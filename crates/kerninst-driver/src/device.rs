@@ -21,7 +21,10 @@ pub enum DeviceError {
     #[error("the driver is loaded but {NODE} cannot be opened: {0}")]
     Open(io::Error),
     /// The loaded driver is another version's.
-    #[error("the loaded driver speaks version {found}, this program {}: run `kerninst reset` with the program that loaded it", abi::ABI_VERSION)]
+    #[error(
+        "the loaded driver speaks version {found}, this program {}: run `kerninst reset` with the program that loaded it",
+        abi::ABI_VERSION
+    )]
     Version {
         /// The driver's version.
         found: u32,
@@ -127,7 +130,10 @@ impl Device {
         match open_node(true) {
             Ok(file) => Device::check(file),
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
-                let owner = Device::observe().and_then(|d| d.info()).map(|i| i.owner).ok();
+                let owner = Device::observe()
+                    .and_then(|d| d.info())
+                    .map(|i| i.owner)
+                    .ok();
                 Err(DeviceError::InUse(owner))
             }
             Err(e) => Err(DeviceError::Open(e)),
@@ -202,9 +208,15 @@ impl Device {
     /// # Errors
     /// [`DeviceError::Ioctl`].
     pub fn restore(&self, batch: BatchId) -> Result<RestoreReport, DeviceError> {
-        let mut request = abi::Restore { batch: batch.0, ..Default::default() };
+        let mut request = abi::Restore {
+            batch: batch.0,
+            ..Default::default()
+        };
         self.call("disarm", cmd::RESTORE, &mut request)?;
-        Ok(RestoreReport { stuck: request.stuck, gone: request.gone })
+        Ok(RestoreReport {
+            stuck: request.stuck,
+            gone: request.gone,
+        })
     }
 
     /// Restores the boards of a batch that is down, unpins its patch module and drops it. Only after
@@ -216,7 +228,11 @@ impl Device {
         let mut request = abi::Forget { batch: batch.0 };
         match self.call("free a batch", cmd::FORGET, &mut request) {
             Ok(()) => Ok(true),
-            Err(DeviceError::Ioctl { source, .. }) if source.raw_os_error() == Some(libc::EBUSY) => Ok(false),
+            Err(DeviceError::Ioctl { source, .. })
+                if source.raw_os_error() == Some(libc::EBUSY) =>
+            {
+                Ok(false)
+            }
             Err(e) => Err(e),
         }
     }
@@ -252,8 +268,12 @@ impl Device {
     fn list<T: Copy>(&self, command: u32, batch: u64, empty: T) -> Result<Vec<T>, DeviceError> {
         let mut rows = vec![empty; 64];
         loop {
-            let mut request =
-                abi::List { batch, out: rows.as_mut_ptr() as u64, capacity: rows.len() as u32, count: 0 };
+            let mut request = abi::List {
+                batch,
+                out: rows.as_mut_ptr() as u64,
+                capacity: rows.len() as u32,
+                count: 0,
+            };
             self.call("list what is armed", command, &mut request)?;
             let count = request.count as usize;
             if count <= rows.len() {
@@ -269,9 +289,15 @@ impl Device {
     /// # Errors
     /// [`DeviceError::Ioctl`].
     pub fn alloc(&self, counters: u32) -> Result<CounterArea, DeviceError> {
-        let mut request = abi::Alloc { bytes: counters.saturating_mul(8), ..Default::default() };
+        let mut request = abi::Alloc {
+            bytes: counters.saturating_mul(8),
+            ..Default::default()
+        };
         self.call("allocate counters", cmd::ALLOC, &mut request)?;
-        Ok(CounterArea { pointer: request.pointer, counters })
+        Ok(CounterArea {
+            pointer: request.pointer,
+            counters,
+        })
     }
 
     /// Every possible CPU's counters: `rows[cpu][counter]`.
@@ -281,14 +307,21 @@ impl Device {
     pub fn read(&self, area: CounterArea) -> Result<Vec<Vec<u64>>, DeviceError> {
         let width = area.counters as usize;
         let mut flat = vec![0u64; width * self.cpus as usize];
-        let mut request = abi::Read { pointer: area.pointer, out: flat.as_mut_ptr() as u64 };
+        let mut request = abi::Read {
+            pointer: area.pointer,
+            out: flat.as_mut_ptr() as u64,
+        };
         self.call("read counters", cmd::READ, &mut request)?;
         Ok(flat.chunks(width.max(1)).map(<[u64]>::to_vec).collect())
     }
 
     /// One look at all tasks' stacks for words in `ranges` (sorted here).
     pub(crate) fn scan(&self, ranges: &[(u64, u64)]) -> Result<Vec<abi::Task>, DeviceError> {
-        let mut list: Vec<[u64; 2]> = ranges.iter().filter(|r| r.0 < r.1).map(|r| [r.0, r.1]).collect();
+        let mut list: Vec<[u64; 2]> = ranges
+            .iter()
+            .filter(|r| r.0 < r.1)
+            .map(|r| [r.0, r.1])
+            .collect();
         list.sort_unstable();
         let mut tasks = vec![abi::Task::default(); 1024];
         loop {
@@ -310,19 +343,37 @@ impl Device {
         }
     }
 
-    fn call<T: Copy>(&self, what: &'static str, command: u32, argument: &mut T) -> Result<(), DeviceError> {
+    fn call<T: Copy>(
+        &self,
+        what: &'static str,
+        command: u32,
+        argument: &mut T,
+    ) -> Result<(), DeviceError> {
         // SAFETY: every caller above passes the type that `abi::cmd` documents for its command, with addresses of
         // buffers that live across the call and have the stated sizes.
-        unsafe { sys::ioctl(&self.file, command, argument) }.map_err(|source| DeviceError::Ioctl { what, source })
+        unsafe { sys::ioctl(&self.file, command, argument) }
+            .map_err(|source| DeviceError::Ioctl { what, source })
     }
 }
 
 /// Opens the node; makes it first where no devtmpfs did.
 fn open_node(write: bool) -> io::Result<OwnedFd> {
-    let open = || OpenOptions::new().read(true).write(write).custom_flags(libc::O_CLOEXEC).open(NODE);
+    let open = || {
+        OpenOptions::new()
+            .read(true)
+            .write(write)
+            .custom_flags(libc::O_CLOEXEC)
+            .open(NODE)
+    };
     match open() {
-        Err(e) if e.kind() == io::ErrorKind::NotFound && Path::new("/sys/class/misc/kerninst/dev").exists() => {
-            sys::make_node(NODE, &std::fs::read_to_string("/sys/class/misc/kerninst/dev")?)?;
+        Err(e)
+            if e.kind() == io::ErrorKind::NotFound
+                && Path::new("/sys/class/misc/kerninst/dev").exists() =>
+        {
+            sys::make_node(
+                NODE,
+                &std::fs::read_to_string("/sys/class/misc/kerninst/dev")?,
+            )?;
             open()
         }
         other => other,

@@ -12,16 +12,26 @@ pub enum LoadError {
     #[error(transparent)]
     Complete(#[from] CompleteError),
     /// The caller may not load modules.
-    #[error("loading a kernel module is not permitted: run as root{}", lockdown_hint())]
+    #[error(
+        "loading a kernel module is not permitted: run as root{}",
+        lockdown_hint()
+    )]
     NotPermitted,
     /// The kernel wants a signature.
-    #[error("this kernel loads signed modules only (module signature enforcement{}): kerninst cannot run here", lockdown_hint())]
+    #[error(
+        "this kernel loads signed modules only (module signature enforcement{}): kerninst cannot run here",
+        lockdown_hint()
+    )]
     Signature,
     /// Module loading is switched off until reboot.
-    #[error("module loading is switched off on this machine (kernel.modules_disabled = 1): only a reboot brings it back")]
+    #[error(
+        "module loading is switched off on this machine (kernel.modules_disabled = 1): only a reboot brings it back"
+    )]
     Disabled,
     /// The kernel refused the module's format.
-    #[error("the kernel refused the driver ({0}); `dmesg | tail` has its reason: please report it with the kernel's version")]
+    #[error(
+        "the kernel refused the driver ({0}); `dmesg | tail` has its reason: please report it with the kernel's version"
+    )]
     Refused(io::Error),
 }
 
@@ -60,7 +70,9 @@ impl Driver {
                 Some(libc::EEXIST) => Ok(Driver { loaded_here: false }),
                 Some(libc::EPERM) if modules_disabled() => Err(LoadError::Disabled),
                 Some(libc::EPERM) => Err(LoadError::NotPermitted),
-                Some(libc::EKEYREJECTED | libc::ENOKEY | libc::EBADMSG) => Err(LoadError::Signature),
+                Some(libc::EKEYREJECTED | libc::ENOKEY | libc::EBADMSG) => {
+                    Err(LoadError::Signature)
+                }
                 _ => Err(LoadError::Refused(e)),
             },
         }

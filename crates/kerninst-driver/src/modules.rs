@@ -40,7 +40,10 @@ pub struct PatchText {
 
 /// Is a module of this name loaded (or on its way)?
 pub fn is_loaded(name: &str) -> bool {
-    PathBuf::from("/sys/module").join(name).join("initstate").exists()
+    PathBuf::from("/sys/module")
+        .join(name)
+        .join("initstate")
+        .exists()
 }
 
 /// Loads a patch module and tells where its text is.
@@ -48,21 +51,35 @@ pub fn is_loaded(name: &str) -> bool {
 /// # Errors
 /// [`ModuleError`]; where the address cannot be read, the module is unloaded again.
 pub fn load_patch_module(name: &str, image: &[u8]) -> Result<PatchText, ModuleError> {
-    sys::init_module(image).map_err(|source| ModuleError::Refused { name: name.into(), source })?;
-    let path = PathBuf::from("/sys/module").join(name).join("sections/.text");
-    let read = std::fs::read_to_string(&path).map_err(|e| e.to_string()).and_then(|text| {
-        let digits = text.trim().trim_start_matches("0x");
-        match u64::from_str_radix(digits, 16) {
-            Ok(0) | Err(_) => Err(format!("it says {:?}", text.trim())),
-            Ok(base) => Ok(base),
-        }
-    });
+    sys::init_module(image).map_err(|source| ModuleError::Refused {
+        name: name.into(),
+        source,
+    })?;
+    let path = PathBuf::from("/sys/module")
+        .join(name)
+        .join("sections/.text");
+    let read = std::fs::read_to_string(&path)
+        .map_err(|e| e.to_string())
+        .and_then(|text| {
+            let digits = text.trim().trim_start_matches("0x");
+            match u64::from_str_radix(digits, 16) {
+                Ok(0) | Err(_) => Err(format!("it says {:?}", text.trim())),
+                Ok(base) => Ok(base),
+            }
+        });
     match read {
-        Ok(base) => Ok(PatchText { name: name.into(), base }),
+        Ok(base) => Ok(PatchText {
+            name: name.into(),
+            base,
+        }),
         Err(reason) => {
             // Nothing leads to it yet.
             let _ = sys::delete_module(name);
-            Err(ModuleError::Address { name: name.into(), path, reason })
+            Err(ModuleError::Address {
+                name: name.into(),
+                path,
+                reason,
+            })
         }
     }
 }

@@ -25,17 +25,29 @@ pub(crate) enum Need {
 /// Every undefined symbol of the kernel side that is not simply a kernel symbol of the same name.
 pub(crate) const NEEDS: &[(&str, Need)] = &[
     // PREEMPT_RT builds mutexes on rtmutex and initialises them with another function.
-    ("ki_mutex_init", Need::Address(&["__mutex_init", "__mutex_rt_init", "mutex_rt_init_generic"])),
+    (
+        "ki_mutex_init",
+        Need::Address(&["__mutex_init", "__mutex_rt_init", "mutex_rt_init_generic"]),
+    ),
     ("ki_vzalloc", Need::Address(&["vzalloc", "vzalloc_noprof"])),
-    ("ki_alloc_percpu", Need::Address(&["pcpu_alloc_noprof", "__alloc_percpu"])),
+    (
+        "ki_alloc_percpu",
+        Need::Address(&["pcpu_alloc_noprof", "__alloc_percpu"]),
+    ),
     // Without preemption RCU tasks is plain RCU.
-    ("ki_synchronize_rcu_tasks", Need::Address(&["synchronize_rcu_tasks", "synchronize_rcu"])),
+    (
+        "ki_synchronize_rcu_tasks",
+        Need::Address(&["synchronize_rcu_tasks", "synchronize_rcu"]),
+    ),
     ("kprobe_mutex", Need::Optional("kprobe_mutex")),
     ("get_kprobe", Need::Optional("get_kprobe")),
     ("__rcu_read_lock", Need::Optional("__rcu_read_lock")),
     ("__rcu_read_unlock", Need::Optional("__rcu_read_unlock")),
     ("KI_HAS_KPROBES", Need::Has(&["kprobe_mutex", "get_kprobe"])),
-    ("KI_HAS_RCU_READ_LOCK", Need::Has(&["__rcu_read_lock", "__rcu_read_unlock"])),
+    (
+        "KI_HAS_RCU_READ_LOCK",
+        Need::Has(&["__rcu_read_lock", "__rcu_read_unlock"]),
+    ),
     ("KI_OFF_FILE_MODE", Need::Offset("file", "f_mode")),
     ("KI_OFF_TASK_STACK", Need::Offset("task_struct", "stack")),
     ("KI_OFF_TASK_SP", Need::Offset("task_struct", "thread.sp")),
@@ -43,7 +55,10 @@ pub(crate) const NEEDS: &[(&str, Need)] = &[
     ("KI_OFF_TASK_NVCSW", Need::Offset("task_struct", "nvcsw")),
     ("KI_OFF_TASK_NIVCSW", Need::Offset("task_struct", "nivcsw")),
     ("KI_OFF_TASK_TGID", Need::Offset("task_struct", "tgid")),
-    ("KI_OFF_TASK_START", Need::Offset("task_struct", "start_time")),
+    (
+        "KI_OFF_TASK_START",
+        Need::Offset("task_struct", "start_time"),
+    ),
     ("KI_STACK_SIZE", Need::StackSize),
     ("KI_GFP_KERNEL", Need::GfpKernel),
     ("KI_CURRENT", Need::Current),
@@ -57,14 +72,19 @@ pub(crate) fn value(kernel: &Kernel, symbol: &str) -> Result<u64, String> {
         return addr(symbol).ok_or_else(|| format!("symbol {symbol}"));
     };
     match need {
-        Need::Address(names) => {
-            names.iter().find_map(|n| addr(n)).ok_or_else(|| format!("symbol {}", names.join(" or ")))
-        }
+        Need::Address(names) => names
+            .iter()
+            .find_map(|n| addr(n))
+            .ok_or_else(|| format!("symbol {}", names.join(" or "))),
         // Any kernel address serves: it is never used, but must fit the relocation.
         Need::Optional(name) => addr(name)
             .or_else(|| addr("_stext"))
             .ok_or_else(|| "symbol _stext".to_string()),
-        Need::Has(names) => Ok(if names.iter().all(|n| addr(n).is_some()) { 1 } else { 2 }),
+        Need::Has(names) => Ok(if names.iter().all(|n| addr(n).is_some()) {
+            1
+        } else {
+            2
+        }),
         Need::Offset(structure, member) => offset(kernel, structure, member),
         Need::StackSize => stack_size(kernel),
         Need::GfpKernel => gfp_kernel(kernel),
@@ -85,7 +105,10 @@ pub(crate) fn offset(kernel: &Kernel, structure: &str, member: &str) -> Result<u
 /// (include/asm-generic/vmlinux.lds.h, `INIT_TASK_DATA`: `__start_init_task`, since 6.10 `__start_init_stack`).
 fn stack_size(kernel: &Kernel) -> Result<u64, String> {
     let symbols = kernel.symbols();
-    for (start, end) in [("__start_init_stack", "__end_init_stack"), ("__start_init_task", "__end_init_task")] {
+    for (start, end) in [
+        ("__start_init_stack", "__end_init_stack"),
+        ("__start_init_task", "__end_init_task"),
+    ] {
         if let (Some(start), Some(end)) = (symbols.addr_of(start), symbols.addr_of(end)) {
             let size = end.wrapping_sub(start);
             // 8 KiB to 64 KiB, a power of two (KASAN doubles the usual 16 KiB).
@@ -121,5 +144,7 @@ fn current(kernel: &Kernel) -> Result<u64, String> {
     if let Some(hot) = symbols.addr_of("pcpu_hot") {
         return Ok(hot + offset(kernel, "pcpu_hot", "current_task")?);
     }
-    symbols.addr_of("current_task").ok_or_else(|| "symbol current_task or pcpu_hot".into())
+    symbols
+        .addr_of("current_task")
+        .ok_or_else(|| "symbol current_task or pcpu_hot".into())
 }

@@ -8,8 +8,19 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// Calls `init_module(2)`.
 pub(crate) fn init_module(image: &[u8]) -> io::Result<()> {
     // SAFETY: the image is readable for its length and the parameter string is NUL-terminated.
-    let result = unsafe { libc::syscall(libc::SYS_init_module, image.as_ptr(), image.len(), c"".as_ptr()) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_init_module,
+            image.as_ptr(),
+            image.len(),
+            c"".as_ptr(),
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Calls `delete_module(2)`, which fails at once if the module is in use.
@@ -17,7 +28,11 @@ pub(crate) fn delete_module(name: &str) -> io::Result<()> {
     let name = CString::new(name)?;
     // SAFETY: the name is NUL-terminated.
     let result = unsafe { libc::syscall(libc::SYS_delete_module, name.as_ptr(), libc::O_NONBLOCK) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Types of the driver's ABI that an ioctl may carry: `repr(C)`, any bit pattern valid.
@@ -25,10 +40,20 @@ pub(crate) fn delete_module(name: &str) -> io::Result<()> {
 /// # Safety
 /// The driver reads and writes exactly the type that the command is documented with (`abi::cmd`), and every user
 /// address in it must be valid for what the driver does with it.
-pub(crate) unsafe fn ioctl<T: Copy>(device: &OwnedFd, command: u32, argument: &mut T) -> io::Result<()> {
+pub(crate) unsafe fn ioctl<T: Copy>(
+    device: &OwnedFd,
+    command: u32,
+    argument: &mut T,
+) -> io::Result<()> {
     loop {
         // SAFETY: by the caller's promise.
-        let result = unsafe { libc::ioctl(device.as_raw_fd(), command.into(), std::ptr::from_mut(argument)) };
+        let result = unsafe {
+            libc::ioctl(
+                device.as_raw_fd(),
+                command.into(),
+                std::ptr::from_mut(argument),
+            )
+        };
         if result >= 0 {
             return Ok(());
         }
@@ -79,12 +104,25 @@ pub(crate) fn restore_affinity(set: &libc::cpu_set_t) {
 
 /// Makes a character device node, root only; `number` as sysfs prints it: `10:123`.
 pub(crate) fn make_node(path: &str, number: &str) -> io::Result<()> {
-    let parsed = number.trim().split_once(':').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    let parsed = number
+        .trim()
+        .split_once(':')
+        .and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
     let (major, minor) = parsed.ok_or(io::ErrorKind::InvalidData)?;
     let path = CString::new(path)?;
     // SAFETY: the path is NUL-terminated.
-    let result = unsafe { libc::mknod(path.as_ptr(), libc::S_IFCHR | 0o600, libc::makedev(major, minor)) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let result = unsafe {
+        libc::mknod(
+            path.as_ptr(),
+            libc::S_IFCHR | 0o600,
+            libc::makedev(major, minor),
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Thread id of the caller.

@@ -10,10 +10,18 @@ use crate::{BugSite, CodePatch, ExSite, Fixup, OrcSite, Reloc, RelocKind, orc};
 /// A finished patch.
 pub(crate) struct Built {
     pub patch: CodePatch,
-    /// Instructions of the snippets of each point, in order.
-    pub snippet_costs: Vec<u32>,
+    /// The snippets of each point, in order.
+    pub snippets: Vec<Inserted>,
     /// Instructions beyond the originals and the snippets: the jump back, and what relocation added.
     pub extra: u32,
+}
+
+/// The snippets of one point, in a patch.
+pub(crate) struct Inserted {
+    /// Their instructions.
+    pub cost: u32,
+    /// Offset after them: what stands there is executed as often as they are.
+    pub end: u32,
 }
 
 /// Snippets and relocated instructions `c.start..c.end`, and the jump back.
@@ -23,18 +31,21 @@ pub(crate) fn patch(facts: &Facts, c: &Chosen, features: Features) -> Built {
         patch: CodePatch::default(),
         extra: 0,
     };
-    let mut snippet_costs = Vec::with_capacity(c.points.len());
+    let mut snippets = Vec::with_capacity(c.points.len());
     let mut points = c.points.iter().peekable();
     let mut goes_on = true;
     for index in c.start..=c.end {
-        while let Some((_, snippets)) = points.next_if(|(at, _)| *at == index) {
+        while let Some((_, wanted)) = points.next_if(|(at, _)| *at == index) {
             let free = facts
                 .insn(index)
                 .map_or(Free::NOTHING, |i| Free::from(i.live));
-            let code = compile(snippets, free, features);
-            snippet_costs.push(code.cost);
+            let code = compile(wanted, free, features);
             b.unwind(index, &code.stack);
             b.patch.bytes.extend_from_slice(&code.bytes);
+            snippets.push(Inserted {
+                cost: code.cost,
+                end: b.here(),
+            });
         }
         if index < c.end {
             goes_on = b.instruction(index);
@@ -45,7 +56,7 @@ pub(crate) fn patch(facts: &Facts, c: &Chosen, features: Features) -> Built {
     }
     Built {
         patch: b.patch,
-        snippet_costs,
+        snippets,
         extra: b.extra,
     }
 }

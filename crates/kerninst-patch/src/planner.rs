@@ -313,9 +313,9 @@ impl<'a, 'k> Planner<'a, 'k> {
         let points = c
             .points
             .iter()
-            .zip(&built.snippet_costs)
+            .zip(&built.snippets)
             .enumerate()
-            .filter_map(|(n, ((index, _), cost))| {
+            .filter_map(|(n, ((index, _), snippet))| {
                 let insn = facts.insn(*index)?;
                 let tactic = match n {
                     0 => c.reached,
@@ -325,7 +325,8 @@ impl<'a, 'k> Planner<'a, 'k> {
                 Some(PlannedPoint {
                     addr: insn.addr,
                     tactic,
-                    snippet_cost: *cost,
+                    snippet_cost: snippet.cost,
+                    copy: snippet.end,
                 })
             });
         let points = points.collect();

@@ -22,6 +22,9 @@ pub struct PlannedPoint {
     pub tactic: Tactic,
     /// Instructions of its snippets.
     pub snippet_cost: u32,
+    /// Offset in the patch of what follows the snippets: the copy of the instruction, or the jump back to it. It is
+    /// executed exactly as often as the snippets, which an observer from outside the guest can check.
+    pub copy: u32,
 }
 
 /// One overwritten place in kernel text, and the code that it leads to.

@@ -5,6 +5,7 @@ use kerninst_driver::abi::{Site, site};
 use kerninst_driver::{BatchId, Device, PatchText, load_patch_module, unload_patch_module};
 use kerninst_kernel::Kernel;
 use kerninst_patch::{ModuleInfo, PatchModule, SiteBytes, Splice, Tactic};
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// What is armed.
@@ -14,8 +15,12 @@ pub(crate) struct Armed {
     pub(crate) batches: Vec<BatchId>,
     /// `run` sites that stayed an `int3`.
     pub(crate) slow: u32,
+    /// Name of the patch module.
+    pub(crate) module: String,
     /// Size of the patch module's text.
     pub(crate) code_bytes: u64,
+    /// By site and point: address of the point's copy.
+    pub(crate) copies: HashMap<(u64, u64), u64>,
     /// Address and bytes of each site, to look whether they are still there.
     expected: Vec<(u64, Vec<u8>)>,
 }
@@ -23,8 +28,11 @@ pub(crate) struct Armed {
 impl Armed {
     /// Sites that hold other bytes now, as far as they can be read.
     pub(crate) fn foreign_sites(&self, kernel: &Kernel) -> u32 {
-        let differs =
-            |(addr, bytes): &&(u64, Vec<u8>)| kernel.read(*addr, bytes.len()).is_ok_and(|now| now != *bytes);
+        let differs = |(addr, bytes): &&(u64, Vec<u8>)| {
+            kernel
+                .read(*addr, bytes.len())
+                .is_ok_and(|now| now != *bytes)
+        };
         self.expected.iter().filter(differs).count() as u32
     }
 }
@@ -32,7 +40,10 @@ impl Armed {
 /// Name of a patch module that no loaded one has.
 fn module_name() -> String {
     let pid = std::process::id();
-    (0..).map(|n: u32| format!("kerninst_p{pid}_{n}")).find(|n| !kerninst_driver::is_loaded(n)).unwrap_or_default()
+    (0..)
+        .map(|n: u32| format!("kerninst_p{pid}_{n}"))
+        .find(|n| !kerninst_driver::is_loaded(n))
+        .unwrap_or_default()
 }
 
 /// How patch modules must look on this kernel.
@@ -42,8 +53,12 @@ pub(crate) fn module_info(kernel: &Kernel, name: &str) -> Result<ModuleInfo, Arm
     Ok(ModuleInfo {
         name: name.to_string(),
         vermagic: kernel.vermagic().ok_or_else(|| missing("its vermagic"))?,
-        struct_module_size: btf.struct_size("module").ok_or_else(|| missing("the size of struct module"))?,
-        name_offset: btf.offset("module", "name").ok_or_else(|| missing("the place of a module's name"))?,
+        struct_module_size: btf
+            .struct_size("module")
+            .ok_or_else(|| missing("the size of struct module"))?,
+        name_offset: btf
+            .offset("module", "name")
+            .ok_or_else(|| missing("the place of a module's name"))?,
         name_len: 56,
         layout_crc: kernel.symbol_crc("module_layout"),
         has_orc: !kernel.tables().orc.entries().is_empty(),
@@ -59,8 +74,10 @@ pub(crate) fn arm(
 ) -> Result<Armed, ArmError> {
     let name = module_name();
     let mut module = PatchModule::new(&module_info(kernel, &name)?);
-    let offsets: Vec<u64> =
-        splices.iter().map(|s| module.add(&s.patch, &format!("{}.kerninst", s.name))).collect();
+    let offsets: Vec<u64> = splices
+        .iter()
+        .map(|s| module.add(&s.patch, &format!("{}.kerninst", s.name)))
+        .collect();
     let code_bytes = module.len();
     let image = module.build().map_err(|e| ArmError::Build(e.to_string()))?;
     let text = load_patch_module(&name, &image)?;
@@ -86,14 +103,31 @@ fn write(
     text: &PatchText,
     patience: Duration,
 ) -> Result<Armed, ArmError> {
-    let mut armed = Armed::default();
+    let mut armed = Armed {
+        module: text.name.clone(),
+        ..Armed::default()
+    };
     let mut first = Vec::new();
     let mut runs: Vec<(&Splice, SiteBytes)> = Vec::new();
     for (splice, offset) in splices.iter().zip(offsets) {
-        let bytes = splice.site_bytes(text.base + offset).map_err(|e| ArmError::Reach(e.to_string()))?;
+        let bytes = splice
+            .site_bytes(text.base + offset)
+            .map_err(|e| ArmError::Reach(e.to_string()))?;
+        for p in &splice.points {
+            armed.copies.insert(
+                (splice.site, p.addr),
+                text.base + offset + u64::from(p.copy),
+            );
+        }
         if splice.tactic == Tactic::Run {
             // First the int3, whose trap leads to the patch; the jump follows when nobody is inside the run.
-            first.push(new_site(splice.site, site::TRAP, &splice.old[..1], &[0xcc], bytes.target));
+            first.push(new_site(
+                splice.site,
+                site::TRAP,
+                &splice.old[..1],
+                &[0xcc],
+                bytes.target,
+            ));
             armed.expected.push((splice.site, vec![0xcc]));
             runs.push((splice, bytes));
             continue;
@@ -103,7 +137,11 @@ fn write(
             first.push(new_site(addr, site::BOARD, old, &jump, bytes.target));
             armed.expected.push((addr, jump.to_vec()));
         }
-        let kind = if splice.tactic == Tactic::Int3 { site::TRAP } else { site::LIVE };
+        let kind = if splice.tactic == Tactic::Int3 {
+            site::TRAP
+        } else {
+            site::LIVE
+        };
         push_head_and_tail(&mut first, &mut armed, splice, &bytes, kind, &splice.old);
     }
     armed.batches.push(device.poke(&first, &text.name)?);
@@ -169,18 +207,36 @@ fn push_head_and_tail(
     old: &[u8],
 ) {
     let head = bytes.jump.len().min(old.len());
-    sites.push(new_site(splice.site, kind, &old[..head], &bytes.jump, bytes.target));
+    sites.push(new_site(
+        splice.site,
+        kind,
+        &old[..head],
+        &bytes.jump,
+        bytes.target,
+    ));
     armed.expected.push((splice.site, bytes.jump.clone()));
     // An int3 is restored by one byte; what follows it stays as it is.
     if kind != site::TRAP && !bytes.tail.is_empty() {
         let addr = splice.site + head as u64;
-        sites.push(new_site(addr, site::TAIL, &old[head..], &bytes.tail, bytes.target));
+        sites.push(new_site(
+            addr,
+            site::TAIL,
+            &old[head..],
+            &bytes.tail,
+            bytes.target,
+        ));
         armed.expected.push((addr, bytes.tail.clone()));
     }
 }
 
 fn new_site(addr: u64, kind: u8, old: &[u8], new: &[u8], patch: u64) -> Site {
-    let mut site = Site { addr, patch, kind, len: new.len().min(16) as u8, ..Site::default() };
+    let mut site = Site {
+        addr,
+        patch,
+        kind,
+        len: new.len().min(16) as u8,
+        ..Site::default()
+    };
     for (to, from) in site.old.iter_mut().zip(old) {
         *to = *from;
     }

@@ -2,7 +2,9 @@
 
 use crate::error::SessionError;
 use kerninst_driver::abi::Batch;
-use kerninst_driver::{BatchId, DRIVER_NAME, Device, DeviceError, Driver, NotClear, unload_patch_module};
+use kerninst_driver::{
+    BatchId, DRIVER_NAME, Device, DeviceError, Driver, NotClear, unload_patch_module,
+};
 use kerninst_kernel::Kernel;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,12 +21,25 @@ pub struct Collected {
 }
 
 pub(crate) fn name_of(batch: &Batch) -> String {
-    let end = batch.module.iter().position(|&b| b == 0).unwrap_or(batch.module.len());
+    let end = batch
+        .module
+        .iter()
+        .position(|&b| b == 0)
+        .unwrap_or(batch.module.len());
     String::from_utf8_lossy(&batch.module[..end]).into_owned()
 }
 
 /// Restores what can be restored of every batch, and frees those whose patch nobody is in.
 pub(crate) fn collect(device: &Device, patience: Duration) -> Result<Collected, SessionError> {
+    collect_with(device, patience, |_| Ok(()))
+}
+
+/// As [`collect`]; `still` is called with the name of each patch module that nobody is in any more, before it is freed.
+pub(crate) fn collect_with(
+    device: &Device,
+    patience: Duration,
+    mut still: impl FnMut(&str) -> Result<(), SessionError>,
+) -> Result<Collected, SessionError> {
     let mut collected = Collected::default();
     // Newest first, as the driver lists them: a later batch may stand on an earlier one's site.
     let mut by_module: BTreeMap<String, Vec<Batch>> = BTreeMap::new();
@@ -48,8 +63,14 @@ pub(crate) fn collect(device: &Device, patience: Duration) -> Result<Collected, 
         }
         for batch in &batches {
             let sites = device.sites(BatchId(batch.id))?;
-            let is_board = |s: &&kerninst_driver::abi::SiteState| s.kind == kerninst_driver::abi::site::BOARD;
-            ranges.extend(sites.iter().filter(is_board).map(|s| (s.addr, s.addr + u64::from(s.len))));
+            let is_board =
+                |s: &&kerninst_driver::abi::SiteState| s.kind == kerninst_driver::abi::site::BOARD;
+            ranges.extend(
+                sites
+                    .iter()
+                    .filter(is_board)
+                    .map(|s| (s.addr, s.addr + u64::from(s.len))),
+            );
         }
         match device.prove_clear(&ranges, patience) {
             Ok(()) => {}
@@ -60,6 +81,7 @@ pub(crate) fn collect(device: &Device, patience: Duration) -> Result<Collected, 
             }
             Err(e) => return Err(e.into()),
         }
+        still(&module)?;
         let mut all = true;
         for batch in &batches {
             if device.forget(BatchId(batch.id))? {
@@ -84,7 +106,9 @@ fn module_text(module: &str) -> Option<(u64, u64)> {
     let text = std::fs::read_to_string(dir.join("sections/.text")).ok()?;
     let start = u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()?;
     let modules = std::fs::read_to_string("/proc/modules").ok()?;
-    let line = modules.lines().find(|l| l.split_whitespace().next() == Some(module))?;
+    let line = modules
+        .lines()
+        .find(|l| l.split_whitespace().next() == Some(module))?;
     let size: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some((start, start.checked_add(size)?))
 }
@@ -94,7 +118,9 @@ fn remove_orphans(device: &Device) -> Result<(), DeviceError> {
     let named: Vec<String> = device.batches()?.iter().map(name_of).collect();
     let modules = std::fs::read_to_string("/proc/modules").unwrap_or_default();
     for name in modules.lines().filter_map(|l| l.split_whitespace().next()) {
-        let ours = name.strip_prefix(DRIVER_NAME).is_some_and(|rest| rest.starts_with("_p"));
+        let ours = name
+            .strip_prefix(DRIVER_NAME)
+            .is_some_and(|rest| rest.starts_with("_p"));
         if ours && !named.iter().any(|n| n == name) {
             let _ = unload_patch_module(name);
         }
@@ -106,7 +132,10 @@ fn remove_orphans(device: &Device) -> Result<(), DeviceError> {
 ///
 /// # Errors
 /// Another kerninst is at work, or the device fails.
-pub fn reset(_kernel: Option<&Kernel>, patience: Duration) -> Result<Option<Collected>, SessionError> {
+pub fn reset(
+    _kernel: Option<&Kernel>,
+    patience: Duration,
+) -> Result<Option<Collected>, SessionError> {
     if !Driver::is_loaded() {
         return Ok(None);
     }

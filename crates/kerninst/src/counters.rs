@@ -36,7 +36,10 @@ impl Slots {
         for area in &self.areas {
             let rows = device.read(*area)?;
             for slot in 0..area.counters as usize {
-                let by_cpu: Vec<u64> = rows.iter().map(|r| r.get(slot).copied().unwrap_or(0)).collect();
+                let by_cpu: Vec<u64> = rows
+                    .iter()
+                    .map(|r| r.get(slot).copied().unwrap_or(0))
+                    .collect();
                 out.push(Count { by_cpu });
             }
         }

@@ -39,12 +39,18 @@ impl Report {
     }
 
     fn add(&mut self, name: &'static str, verdict: Verdict, text: impl Into<String>) {
-        self.checks.push(Check { name, verdict, text: text.into() });
+        self.checks.push(Check {
+            name,
+            verdict,
+            text: text.into(),
+        });
     }
 }
 
 fn read(path: &str) -> Option<String> {
-    std::fs::read_to_string(path).ok().map(|s| s.trim().to_string())
+    std::fs::read_to_string(path)
+        .ok()
+        .map(|s| s.trim().to_string())
 }
 
 /// Looks at everything; loads and changes nothing.
@@ -61,26 +67,49 @@ pub fn doctor() -> Report {
 
 fn machine(report: &mut Report) {
     let release = read("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".into());
-    report.add("kernel", Verdict::Ok, format!("{release}, {}", std::env::consts::ARCH));
+    report.add(
+        "kernel",
+        Verdict::Ok,
+        format!("{release}, {}", std::env::consts::ARCH),
+    );
     let cpu = read("/proc/cpuinfo").unwrap_or_default();
-    if !cpu.contains("GenuineIntel") && !cpu.contains("AuthenticAMD") && !cpu.contains("vendor_id") {
-        report.add("processor", Verdict::Note, "vendor unknown: only Intel and AMD processors were tested");
+    if !cpu.contains("GenuineIntel") && !cpu.contains("AuthenticAMD") && !cpu.contains("vendor_id")
+    {
+        report.add(
+            "processor",
+            Verdict::Note,
+            "vendor unknown: only Intel and AMD processors were tested",
+        );
     }
 }
 
 fn root(report: &mut Report) {
     let status = read("/proc/self/status").unwrap_or_default();
     let capabilities = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
-    let bits = capabilities.and_then(|c| u64::from_str_radix(c.trim(), 16).ok()).unwrap_or(0);
+    let bits = capabilities
+        .and_then(|c| u64::from_str_radix(c.trim(), 16).ok())
+        .unwrap_or(0);
     // include/uapi/linux/capability.h: CAP_SYS_MODULE 16, CAP_SYS_RAWIO 17 (kcore), CAP_SYS_ADMIN 21.
-    let missing: Vec<&str> = [(16, "CAP_SYS_MODULE"), (17, "CAP_SYS_RAWIO"), (21, "CAP_SYS_ADMIN")]
-        .into_iter()
-        .filter_map(|(bit, name)| (bits >> bit & 1 == 0).then_some(name))
-        .collect();
+    let missing: Vec<&str> = [
+        (16, "CAP_SYS_MODULE"),
+        (17, "CAP_SYS_RAWIO"),
+        (21, "CAP_SYS_ADMIN"),
+    ]
+    .into_iter()
+    .filter_map(|(bit, name)| (bits >> bit & 1 == 0).then_some(name))
+    .collect();
     if missing.is_empty() {
-        report.add("root", Verdict::Ok, "this process may load modules and read kernel memory");
+        report.add(
+            "root",
+            Verdict::Ok,
+            "this process may load modules and read kernel memory",
+        );
     } else {
-        report.add("root", Verdict::Bad, format!("this process lacks {}: run as root", missing.join(", ")));
+        report.add(
+            "root",
+            Verdict::Bad,
+            format!("this process lacks {}: run as root", missing.join(", ")),
+        );
     }
 }
 
@@ -98,16 +127,32 @@ fn lockdown(report: &mut Report) {
 
 fn modules(report: &mut Report) {
     if read("/proc/modules").is_none() {
-        report.add("modules", Verdict::Bad, "this kernel has no loadable modules");
+        report.add(
+            "modules",
+            Verdict::Bad,
+            "this kernel has no loadable modules",
+        );
         return;
     }
     if read("/proc/sys/kernel/modules_disabled").as_deref() == Some("1") {
-        report.add("modules", Verdict::Bad, "kernel.modules_disabled is 1: no module can be loaded until a reboot");
+        report.add(
+            "modules",
+            Verdict::Bad,
+            "kernel.modules_disabled is 1: no module can be loaded until a reboot",
+        );
         return;
     }
     match read("/sys/module/module/parameters/sig_enforce").as_deref() {
-        Some("Y") => report.add("modules", Verdict::Bad, "only signed modules are loaded (module.sig_enforce): boot without that"),
-        _ => report.add("modules", Verdict::Ok, "unsigned modules can be loaded (the kernel will be marked tainted: O, E)"),
+        Some("Y") => report.add(
+            "modules",
+            Verdict::Bad,
+            "only signed modules are loaded (module.sig_enforce): boot without that",
+        ),
+        _ => report.add(
+            "modules",
+            Verdict::Ok,
+            "unsigned modules can be loaded (the kernel will be marked tainted: O, E)",
+        ),
     }
 }
 
@@ -118,19 +163,33 @@ fn symbols(report: &mut Report) {
     }
     let kernel = match Kernel::live() {
         Ok(kernel) => kernel,
-        Err(e @ KernelError::AddressesHidden) => return report.add("symbols", Verdict::Bad, e.to_string()),
+        Err(e @ KernelError::AddressesHidden) => {
+            return report.add("symbols", Verdict::Bad, e.to_string());
+        }
         Err(e) => return report.add("symbols", Verdict::Bad, e.to_string()),
     };
-    report.add("symbols", Verdict::Ok, format!("{} symbols, kernel text readable", kernel.symbols().len()));
+    report.add(
+        "symbols",
+        Verdict::Ok,
+        format!("{} symbols, kernel text readable", kernel.symbols().len()),
+    );
     match kernel.btf() {
         Some(_) => report.add("BTF", Verdict::Ok, "/sys/kernel/btf/vmlinux tells the layout of structures"),
         None => report.add("BTF", Verdict::Bad, "no usable /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF): the layout of structures is unknown"),
     }
     for missing in &kernel.tables().missing {
-        report.add("site tables", Verdict::Note, format!("{}: {}", missing.table, missing.reason));
+        report.add(
+            "site tables",
+            Verdict::Note,
+            format!("{}: {}", missing.table, missing.reason),
+        );
     }
     match complete(&kernel) {
-        Ok(image) => report.add("driver", Verdict::Ok, format!("fits this kernel ({} bytes)", image.len())),
+        Ok(image) => report.add(
+            "driver",
+            Verdict::Ok,
+            format!("fits this kernel ({} bytes)", image.len()),
+        ),
         Err(e @ CompleteError::Missing(_)) => report.add("driver", Verdict::Bad, e.to_string()),
         Err(e @ CompleteError::Object(_)) => report.add("driver", Verdict::Bad, e.to_string()),
     }
@@ -139,8 +198,22 @@ fn symbols(report: &mut Report) {
 fn others(report: &mut Report) {
     if Driver::is_loaded() {
         match Device::observe().and_then(|d| d.info()) {
-            Ok(info) if info.owner > 0 => report.add("in use", Verdict::Bad, format!("another kerninst (process {}) is at work: one at a time", info.owner)),
-            Ok(info) if info.batches > 0 => report.add("in use", Verdict::Note, format!("{} batches of an earlier run wait to be freed: see `kerninst status`", info.batches)),
+            Ok(info) if info.owner > 0 => report.add(
+                "in use",
+                Verdict::Bad,
+                format!(
+                    "another kerninst (process {}) is at work: one at a time",
+                    info.owner
+                ),
+            ),
+            Ok(info) if info.batches > 0 => report.add(
+                "in use",
+                Verdict::Note,
+                format!(
+                    "{} batches of an earlier run wait to be freed: see `kerninst status`",
+                    info.batches
+                ),
+            ),
             Ok(_) => report.add("in use", Verdict::Ok, "the driver is loaded and free"),
             Err(e) => report.add("in use", Verdict::Bad, e.to_string()),
         }
@@ -150,13 +223,28 @@ fn others(report: &mut Report) {
     let owners = crate::Owners::live();
     let kprobes = owners.kprobes().count();
     if !owners.kprobes_known {
-        report.add("kprobes", Verdict::Note, "debugfs is not mounted: kprobes of others are only seen when arming");
+        report.add(
+            "kprobes",
+            Verdict::Note,
+            "debugfs is not mounted: kprobes of others are only seen when arming",
+        );
     } else if kprobes > 0 {
-        report.add("kprobes", Verdict::Note, format!("{kprobes} kprobes of others are active: points near them are refused"));
+        report.add(
+            "kprobes",
+            Verdict::Note,
+            format!("{kprobes} kprobes of others are active: points near them are refused"),
+        );
     }
     let patched: Vec<&str> = owners.livepatches().map(|(f, _)| f).collect();
     if !patched.is_empty() {
-        report.add("livepatch", Verdict::Note, format!("functions replaced by livepatch are refused: {}", patched.join(", ")));
+        report.add(
+            "livepatch",
+            Verdict::Note,
+            format!(
+                "functions replaced by livepatch are refused: {}",
+                patched.join(", ")
+            ),
+        );
     }
     for name in ["lkrg", "p_lkrg"] {
         if kerninst_driver::is_loaded(name) {

@@ -83,11 +83,17 @@ pub enum ResolveError {
 }
 
 fn suggestion(similar: &[String]) -> String {
-    if similar.is_empty() { String::new() } else { format!("; did you mean {}?", similar.join(", ")) }
+    if similar.is_empty() {
+        String::new()
+    } else {
+        format!("; did you mean {}?", similar.join(", "))
+    }
 }
 
 fn last_insn(last: Option<u64>) -> String {
-    last.map_or(String::new(), |l| format!("; its last instruction is at +{l:#x}"))
+    last.map_or(String::new(), |l| {
+        format!("; its last instruction is at +{l:#x}")
+    })
 }
 
 /// Why points were not armed. Nothing is armed then.

@@ -9,7 +9,10 @@ use kerninst_analysis::{Block, ExitKind, Function, Insn, InsnKind, Sites};
 pub(crate) fn entry(function: &Function, probe: usize) -> Option<Point> {
     let first = function.index_at(function.entry())?;
     let insns = function.insns.get(first..)?;
-    let skip = insns.iter().take_while(|i| i.sites.intersects(Sites::FENTRY | Sites::ENDBR)).count();
+    let skip = insns
+        .iter()
+        .take_while(|i| i.sites.intersects(Sites::FENTRY | Sites::ENDBR))
+        .count();
     let start = insns.get(skip)?;
     let again = skip > 0 && start.joins && is_jumped_to(function, start.addr);
     if again || (skip == 0 && is_jumped_to(function, start.addr)) {
@@ -28,7 +31,10 @@ pub(crate) fn entry(function: &Function, probe: usize) -> Option<Point> {
 /// Does a branch of the function itself lead to `addr`?
 fn is_jumped_to(function: &Function, addr: u64) -> bool {
     let is_branch = |i: &Insn| matches!(i.kind, InsnKind::Jcc | InsnKind::Jmp | InsnKind::Loop);
-    function.insns.iter().any(|i| i.target == Some(addr) && (is_branch(i) || i.sites.contains(Sites::JUMP_LABEL)))
+    function
+        .insns
+        .iter()
+        .any(|i| i.target == Some(addr) && (is_branch(i) || i.sites.contains(Sites::JUMP_LABEL)))
 }
 
 /// Instructions after the first that are executed exactly as often as it: up to and with the first that may go
@@ -43,7 +49,10 @@ fn equals(insns: &[Insn]) -> Vec<u64> {
             out.push(i.addr);
         }
         let straight = matches!(i.kind, InsnKind::Plain | InsnKind::Nop);
-        if !straight || i.sites.intersects(Sites::EXTABLE | Sites::JUMP_LABEL | Sites::STATIC_CALL) {
+        if !straight
+            || i.sites
+                .intersects(Sites::EXTABLE | Sites::JUMP_LABEL | Sites::STATIC_CALL)
+        {
             break;
         }
     }
@@ -56,7 +65,9 @@ pub(crate) fn exits(function: &Function, probe: usize) -> (Vec<Point>, Vec<u64>)
     let mut points = Vec::new();
     let mut conditional = Vec::new();
     for exit in function.exits() {
-        let Some(insn) = function.insns.get(exit.insn as usize) else { continue };
+        let Some(insn) = function.insns.get(exit.insn as usize) else {
+            continue;
+        };
         // A trap is a bug being reported; after a WARN execution goes on.
         if exit.kind == ExitKind::Trap {
             continue;
@@ -79,14 +90,22 @@ pub(crate) fn exits(function: &Function, probe: usize) -> (Vec<Point>, Vec<u64>)
 }
 
 /// The point that stands for a block.
-pub(crate) fn block(function: &Function, number: usize, block: &Block, probe: usize) -> Option<Point> {
+pub(crate) fn block(
+    function: &Function,
+    number: usize,
+    block: &Block,
+    probe: usize,
+) -> Option<Point> {
     let insns = function.block_insns(block);
     let first = insns.first()?;
     let mut candidates = equals(insns);
     let mut addr = first.addr;
     // The entry block starts with endbr64 and the fentry site, which nobody may displace.
     if first.addr == function.entry() {
-        let skip = insns.iter().take_while(|i| i.sites.intersects(Sites::FENTRY | Sites::ENDBR)).count();
+        let skip = insns
+            .iter()
+            .take_while(|i| i.sites.intersects(Sites::FENTRY | Sites::ENDBR))
+            .count();
         let rest = insns.get(skip..).filter(|r| !r.is_empty())?;
         addr = rest.first()?.addr;
         candidates = equals(rest);

@@ -70,14 +70,20 @@ impl Owners {
 
     /// The kprobe whose bytes (16 before, 5 after: an optimised one copies that much) touch `addr`.
     pub fn kprobe_near(&self, addr: u64) -> Option<(u64, &Owner)> {
-        let near = self.kprobes.range(addr.saturating_sub(4)..=addr.saturating_add(15)).next()?;
+        let near = self
+            .kprobes
+            .range(addr.saturating_sub(4)..=addr.saturating_add(15))
+            .next()?;
         (!matches!(near.1, Owner::Kprobe { ftrace: true, .. })).then_some((*near.0, near.1))
     }
 
     /// The livepatch that has replaced a function.
     pub fn livepatch_of(&self, function: &Function) -> Option<Owner> {
         let module = function.module.as_deref().unwrap_or("vmlinux");
-        let found = self.livepatched.iter().find(|(m, f, _)| m == module && *f == function.name)?;
+        let found = self
+            .livepatched
+            .iter()
+            .find(|(m, f, _)| m == module && *f == function.name)?;
         Some(Owner::Livepatch(found.2.clone()))
     }
 
@@ -88,7 +94,9 @@ impl Owners {
 
     /// All livepatched functions with their patch.
     pub fn livepatches(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.livepatched.iter().map(|(_, f, p)| (f.as_str(), p.as_str()))
+        self.livepatched
+            .iter()
+            .map(|(_, f, p)| (f.as_str(), p.as_str()))
     }
 }
 
@@ -97,14 +105,20 @@ impl Owners {
 fn parse_kprobes(text: &str) -> BTreeMap<u64, Owner> {
     let mut out = BTreeMap::new();
     for line in text.lines() {
-        let Some(addr) = line.split_whitespace().next().and_then(|w| u64::from_str_radix(w, 16).ok()) else {
+        let Some(addr) = line
+            .split_whitespace()
+            .next()
+            .and_then(|w| u64::from_str_radix(w, 16).ok())
+        else {
             continue;
         };
         if line.contains("[DISABLED]") || line.contains("[GONE]") {
             continue;
         }
-        let owner =
-            Owner::Kprobe { optimized: line.contains("[OPTIMIZED]"), ftrace: line.contains("[FTRACE]") };
+        let owner = Owner::Kprobe {
+            optimized: line.contains("[OPTIMIZED]"),
+            ftrace: line.contains("[FTRACE]"),
+        };
         out.insert(addr, owner);
     }
     out
@@ -115,7 +129,10 @@ fn livepatched(root: &Path) -> Vec<(String, String, String)> {
     let mut out = Vec::new();
     let names = |dir: &Path| -> Vec<String> {
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-        entries.filter(|e| e.path().is_dir()).filter_map(|e| e.file_name().into_string().ok()).collect()
+        entries
+            .filter(|e| e.path().is_dir())
+            .filter_map(|e| e.file_name().into_string().ok())
+            .collect()
     };
     for patch in names(root) {
         let dir = root.join(&patch);

@@ -22,7 +22,11 @@ pub struct Resolved {
 ///
 /// # Errors
 /// The first probe that names nothing, or is ambiguous. A glob leaves out what it cannot have and says so.
-pub fn resolve(analysis: &Analysis<'_>, probes: &[Probe], module: Option<&str>) -> Result<Resolved, ResolveError> {
+pub fn resolve(
+    analysis: &Analysis<'_>,
+    probes: &[Probe],
+    module: Option<&str>,
+) -> Result<Resolved, ResolveError> {
     let mut resolved = Resolved::default();
     for (n, probe) in probes.iter().enumerate() {
         match &probe.place {
@@ -51,7 +55,10 @@ fn by_address(
 ) -> Result<(), ResolveError> {
     let function = analysis
         .function_at(addr)
-        .ok_or_else(|| ResolveError::NoFunction { probe: probe.text.clone(), addr })?;
+        .ok_or_else(|| ResolveError::NoFunction {
+            probe: probe.text.clone(),
+            addr,
+        })?;
     if !matches!(probe.kind, ProbeKind::Insn(_)) {
         return of_function(probe, n, &function, false, resolved);
     }
@@ -149,7 +156,10 @@ fn functions(
         && m != "kernel"
         && !kernel.modules().iter().any(|k| k.name == m)
     {
-        return Err(ResolveError::Module { probe: text(), module: m.into() });
+        return Err(ResolveError::Module {
+            probe: text(),
+            module: m.into(),
+        });
     }
     let symbols = matching(kernel, module, name);
     let mut found: BTreeMap<u64, (String, Arc<Function>)> = BTreeMap::new();
@@ -165,18 +175,34 @@ fn functions(
             continue;
         }
         if let Some(function) = analysis.function_at(symbol.addr) {
-            found.entry(function.entry()).or_insert((symbol.id(), function));
+            found
+                .entry(function.entry())
+                .or_insert((symbol.id(), function));
         }
     }
     if found.len() > 1 && !is_glob(name) {
         let ids = found.into_values().map(|(id, _)| id).collect();
-        return Err(ResolveError::Ambiguous { probe: text(), name: name.into(), ids });
+        return Err(ResolveError::Ambiguous {
+            probe: text(),
+            name: name.into(),
+            ids,
+        });
     }
     if found.is_empty() {
         return Err(match (data, is_glob(name)) {
-            (true, false) => ResolveError::Data { probe: text(), name: name.into() },
-            (_, true) => ResolveError::NoMatch { probe: text(), pattern: name.into() },
-            _ => ResolveError::Unknown { probe: text(), name: name.into(), similar: similar(kernel, name) },
+            (true, false) => ResolveError::Data {
+                probe: text(),
+                name: name.into(),
+            },
+            (_, true) => ResolveError::NoMatch {
+                probe: text(),
+                pattern: name.into(),
+            },
+            _ => ResolveError::Unknown {
+                probe: text(),
+                name: name.into(),
+                similar: similar(kernel, name),
+            },
         });
     }
     Ok(found.into_values().map(|(_, f)| f).collect())
@@ -220,7 +246,10 @@ fn similar(kernel: &Kernel, name: &str) -> Vec<String> {
     }
     near.sort_unstable();
     near.dedup();
-    near.into_iter().take(3).map(|(_, n)| n.to_string()).collect()
+    near.into_iter()
+        .take(3)
+        .map(|(_, n)| n.to_string())
+        .collect()
 }
 
 /// Levenshtein distance, or more than `most` as soon as it is sure to exceed it.
@@ -233,8 +262,13 @@ fn distance(a: &[u8], b: &[u8], most: usize) -> usize {
             *first = i + 1;
         }
         for (j, y) in b.iter().enumerate() {
-            let (left, above) = (row.get(j).copied().unwrap_or(0), row.get(j + 1).copied().unwrap_or(0));
-            let value = (diagonal + usize::from(x != y)).min(left + 1).min(above + 1);
+            let (left, above) = (
+                row.get(j).copied().unwrap_or(0),
+                row.get(j + 1).copied().unwrap_or(0),
+            );
+            let value = (diagonal + usize::from(x != y))
+                .min(left + 1)
+                .min(above + 1);
             diagonal = above;
             best = best.min(value);
             if let Some(cell) = row.get_mut(j + 1) {
@@ -255,7 +289,9 @@ mod tests {
     /// Would catch suggestions that are not near, or near ones that are missed.
     #[test]
     fn distances() {
-        let check = |a: &str, b: &str, expected: usize| assert_eq!(distance(a.as_bytes(), b.as_bytes(), 9), expected);
+        let check = |a: &str, b: &str, expected: usize| {
+            assert_eq!(distance(a.as_bytes(), b.as_bytes(), 9), expected)
+        };
         check("vfs_read", "vfs_read", 0);
         check("vfs_raed", "vfs_read", 2);
         check("vfs_rea", "vfs_read", 1);

@@ -26,7 +26,10 @@ pub struct ArmOptions {
 
 impl Default for ArmOptions {
     fn default() -> ArmOptions {
-        ArmOptions { patience: Duration::from_secs(2), retire_patience: Duration::from_secs(2) }
+        ArmOptions {
+            patience: Duration::from_secs(2),
+            retire_patience: Duration::from_secs(2),
+        }
     }
 }
 
@@ -41,6 +44,9 @@ pub struct ArmedPoint {
     pub site: u64,
     /// Instructions that one execution costs beyond the original ones, all shares of the splice included.
     pub cost: u32,
+    /// Address in the patch of what is executed exactly as often as the counter counts (0 until armed): lets an
+    /// emulator check the count from outside.
+    pub copy: u64,
     /// Index of its counter.
     pub(crate) slot: usize,
 }
@@ -61,14 +67,21 @@ pub struct PlannedSession {
 /// Plans without touching anything: works on a kernel in a file too.
 pub fn plan(analysis: &Analysis<'_>, points: &[Point], owners: &Owners) -> PlannedSession {
     // Counter addresses as a loaded machine would give them: beyond 32 bits.
-    plan_with(analysis, points, owners, |slot| 0x6000_0000_0000 + 8 * slot as u64)
+    plan_with(analysis, points, owners, |slot| {
+        0x6000_0000_0000 + 8 * slot as u64
+    })
 }
 
 /// What the processor offers for saving flags.
 fn features() -> Features {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let flags = info.lines().find(|l| l.starts_with("flags")).unwrap_or_default();
-    Features { lahf: flags.split_whitespace().any(|f| f == "lahf_lm") }
+    let flags = info
+        .lines()
+        .find(|l| l.starts_with("flags"))
+        .unwrap_or_default();
+    Features {
+        lahf: flags.split_whitespace().any(|f| f == "lahf_lm"),
+    }
 }
 
 pub(crate) fn plan_with(
@@ -78,43 +91,74 @@ pub(crate) fn plan_with(
     pointer: impl Fn(usize) -> u64,
 ) -> PlannedSession {
     let mut planned = PlannedSession::default();
-    let options = Options { features: features(), ..Options::default() };
+    let options = Options {
+        features: features(),
+        ..Options::default()
+    };
     let planner = Planner::new(analysis, options);
     let mut boards = Boards::new();
     // Points of one address share a counter, whatever probes they came from.
     let mut slots: HashMap<u64, usize> = HashMap::new();
     let mut by_function: BTreeMap<u64, Vec<Point>> = BTreeMap::new();
     for point in points {
-        by_function.entry(point.entry).or_default().push(point.clone());
+        by_function
+            .entry(point.entry)
+            .or_default()
+            .push(point.clone());
     }
     for mut wanted in by_function.into_values() {
         let Some(function) = wanted.first().and_then(|p| analysis.function_at(p.entry)) else {
             // Points were made from this analysis; planning by address gives the reason.
             for p in wanted {
-                let plan = planner.plan(&[Request { addr: p.addr, snippets: Vec::new() }], &mut boards);
-                planned.refused.extend(plan.refused.into_iter().map(|r| (p.clone(), r)));
+                let plan = planner.plan(
+                    &[Request {
+                        addr: p.addr,
+                        snippets: Vec::new(),
+                    }],
+                    &mut boards,
+                );
+                planned
+                    .refused
+                    .extend(plan.refused.into_iter().map(|r| (p.clone(), r)));
             }
             continue;
         };
         if let Some(owner) = owners.livepatch_of(&function) {
-            planned.conflicts.push(Conflict { place: function.id.clone(), owner });
+            planned.conflicts.push(Conflict {
+                place: function.id.clone(),
+                owner,
+            });
             continue;
         }
         wanted.retain(|p| match owners.kprobe_near(p.addr) {
             Some((_, owner)) => {
-                planned.conflicts.push(Conflict { place: p.label(), owner: owner.clone() });
+                planned.conflicts.push(Conflict {
+                    place: p.label(),
+                    owner: owner.clone(),
+                });
                 false
             }
             None => true,
         });
         let mut refused: Vec<Option<Refused>> = vec![None; wanted.len()];
         loop {
-            let active = || wanted.iter().zip(&refused).filter(|(_, r)| r.is_none()).map(|(p, _)| p);
+            let active = || {
+                wanted
+                    .iter()
+                    .zip(&refused)
+                    .filter(|(_, r)| r.is_none())
+                    .map(|(p, _)| p)
+            };
             let requests: Vec<Request> = active()
                 .map(|p| {
                     let next = slots.len();
                     let slot = *slots.entry(p.addr).or_insert(next);
-                    Request { addr: p.addr, snippets: vec![Snippet::Count { percpu: pointer(slot) }] }
+                    Request {
+                        addr: p.addr,
+                        snippets: vec![Snippet::Count {
+                            percpu: pointer(slot),
+                        }],
+                    }
                 })
                 .collect();
             let requests = dedup(requests);
@@ -123,7 +167,9 @@ pub(crate) fn plan_with(
             // A point that is refused may have an equal further on.
             let mut moved = false;
             for (point, verdict) in wanted.iter_mut().zip(&mut refused) {
-                let Some(refusal) = plan.refused.iter().find(|r| r.addr == point.addr) else { continue };
+                let Some(refusal) = plan.refused.iter().find(|r| r.addr == point.addr) else {
+                    continue;
+                };
                 if verdict.is_some() {
                     continue;
                 }
@@ -150,7 +196,9 @@ pub(crate) fn plan_with(
         }
     }
     planned.splices.sort_by_key(|s| s.site);
-    planned.points.sort_by_key(|a| (a.point.probe, a.point.addr));
+    planned
+        .points
+        .sort_by_key(|a| (a.point.probe, a.point.addr));
     planned
 }
 
@@ -161,14 +209,21 @@ fn dedup(mut requests: Vec<Request>) -> Vec<Request> {
     requests
 }
 
-fn armed_point(point: &Point, splices: &[Splice], slots: &HashMap<u64, usize>) -> Option<ArmedPoint> {
-    let splice = splices.iter().find(|s| s.points.iter().any(|p| p.addr == point.addr))?;
+fn armed_point(
+    point: &Point,
+    splices: &[Splice],
+    slots: &HashMap<u64, usize>,
+) -> Option<ArmedPoint> {
+    let splice = splices
+        .iter()
+        .find(|s| s.points.iter().any(|p| p.addr == point.addr))?;
     let served = splice.points.iter().find(|p| p.addr == point.addr)?;
     Some(ArmedPoint {
         point: point.clone(),
         tactic: served.tactic,
         site: splice.site,
         cost: splice.overhead + served.snippet_cost,
+        copy: 0,
         slot: *slots.get(&point.addr)?,
     })
 }
@@ -232,14 +287,31 @@ impl<'k> Session<'k> {
         let slots = Slots::new(&device, points.len())?;
         let planned = plan_with(analysis, points, owners, |slot| slots.pointer(slot));
         if planned.points.is_empty() {
-            return Err(planned.conflicts.into_iter().next().map_or(ArmError::Nothing, ArmError::Conflict));
+            return Err(planned
+                .conflicts
+                .into_iter()
+                .next()
+                .map_or(ArmError::Nothing, ArmError::Conflict));
         }
-        let armed = arm::arm(&device, analysis.kernel(), &planned.splices, options.patience)?;
+        let armed = arm::arm(
+            &device,
+            analysis.kernel(),
+            &planned.splices,
+            options.patience,
+        )?;
+        let mut points = planned.points;
+        for p in &mut points {
+            p.copy = armed
+                .copies
+                .get(&(p.site, p.point.addr))
+                .copied()
+                .unwrap_or(0);
+        }
         Ok(Session {
             kernel: analysis.kernel(),
             device: Some(device),
             slots,
-            points: planned.points,
+            points,
             refused: planned.refused,
             conflicts: planned.conflicts,
             armed,
@@ -277,11 +349,10 @@ impl<'k> Session<'k> {
     /// # Errors
     /// The device.
     pub fn read(&self) -> Result<Counts, SessionError> {
-        let mut counts = Counts { complete: true, ..Counts::default() };
-        let Some(device) = &self.device else { return Ok(counts) };
-        let all = self.slots.read(device)?;
-        counts.counts =
-            self.points.iter().map(|p| all.get(p.slot).cloned().unwrap_or_else(Count::default)).collect();
+        let Some(device) = &self.device else {
+            return Ok(Counts::default());
+        };
+        let mut counts = self.counts(&self.slots.read(device)?);
         let stuck = self.foreign_sites();
         if stuck > 0 {
             counts.complete = false;
@@ -302,36 +373,66 @@ impl<'k> Session<'k> {
     /// # Errors
     /// The device. What is still armed then is restored when the device closes, at the end of this call.
     pub fn disarm(mut self) -> Result<DisarmReport, SessionError> {
-        self.take_out()
+        self.take_out(false).map(|(_, report)| report)
     }
 
-    fn take_out(&mut self) -> Result<DisarmReport, SessionError> {
-        let Some(device) = self.device.take() else { return Ok(DisarmReport::default()) };
+    /// Takes everything out again, and reads the counts when no execution can be under way any more: every execution
+    /// from the first that went through a patch to the last is in them. `None`: a task stayed inside, so there is no
+    /// such moment yet.
+    ///
+    /// # Errors
+    /// As [`Session::disarm`].
+    pub fn finish(mut self) -> Result<(Option<Counts>, DisarmReport), SessionError> {
+        self.take_out(true)
+    }
+
+    fn counts(&self, all: &[Count]) -> Counts {
+        let of = |p: &ArmedPoint| all.get(p.slot).cloned().unwrap_or_default();
+        Counts {
+            counts: self.points.iter().map(of).collect(),
+            complete: true,
+            notes: Vec::new(),
+        }
+    }
+
+    fn take_out(&mut self, count: bool) -> Result<(Option<Counts>, DisarmReport), SessionError> {
+        let Some(device) = self.device.take() else {
+            return Ok((None, DisarmReport::default()));
+        };
         let mut report = DisarmReport::default();
+        let mut last = None;
         for batch in self.armed.batches.iter().rev() {
             let r = device.restore(*batch)?;
             report.stuck += r.stuck;
             report.gone += r.gone;
         }
-        match collect::collect(&device, self.options.retire_patience) {
+        let collected = collect::collect_with(&device, self.options.retire_patience, |module| {
+            if count && module == self.armed.module {
+                last = Some(self.counts(&self.slots.read(&device)?));
+            }
+            Ok(())
+        });
+        match collected {
             Ok(collected) => {
                 report.freed = collected.left == 0;
                 report.waiting = collected.waiting;
             }
-            Err(SessionError::NotClear(e @ NotClear::Cpu { .. })) => report.waiting = Some(e.to_string()),
+            Err(SessionError::NotClear(e @ NotClear::Cpu { .. })) => {
+                report.waiting = Some(e.to_string())
+            }
             Err(e) => return Err(e),
         }
         drop(device);
         if report.freed {
             report.freed = Driver::unload().unwrap_or(false);
         }
-        Ok(report)
+        Ok((last, report))
     }
 }
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
         // Errors have nobody to go to here; closing the device restores the text in any case.
-        let _ = self.take_out();
+        let _ = self.take_out(false);
     }
 }

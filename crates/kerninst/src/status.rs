@@ -43,7 +43,12 @@ pub struct Status {
 /// # Errors
 /// The device.
 pub fn status() -> Result<Status, DeviceError> {
-    let mut status = Status { loaded: Driver::is_loaded(), owner: 0, batches: Vec::new(), others: Owners::live() };
+    let mut status = Status {
+        loaded: Driver::is_loaded(),
+        owner: 0,
+        batches: Vec::new(),
+        others: Owners::live(),
+    };
     if !status.loaded {
         return Ok(status);
     }
@@ -55,7 +60,9 @@ pub fn status() -> Result<Status, DeviceError> {
         status.batches.push(BatchStatus {
             id: batch.id,
             owner: batch.owner,
-            comm: comm.filter(|_| batch.owned != 0).map(|c| c.trim().to_string()),
+            comm: comm
+                .filter(|_| batch.owned != 0)
+                .map(|c| c.trim().to_string()),
             armed: batch.owned != 0,
             module: name_of(&batch),
             sites,
