@@ -1,0 +1,151 @@
+//! The command line: the one definition from which help, man pages and completions are made.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::paint::Color;
+
+/// Insert counters before any instruction of the running, unmodified Linux kernel, and look at its code.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kerninst",
+    version,
+    about = "Count executions of any instruction of the running, unmodified Linux kernel",
+    long_about = "kerninst inserts code before almost any instruction of a running, unmodified Linux kernel \
+        (x86-64), and takes it out again without a trace. It needs no reboot, no headers, no compiler and no \
+        debug information.\n\nResults go to stdout, everything else to stderr.",
+    after_help = "Exit codes: 0 all well, 1 nothing matched, 2 error, 3 incomplete data (with --strict).",
+    arg_required_else_help = true,
+    subcommand_required = true,
+    infer_subcommands = false,
+    max_term_width = 100
+)]
+pub struct Cli {
+    /// When to colour the output.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        global = true
+    )]
+    pub color: Color,
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// List functions, or their instrumentation points.
+    List(ListArgs),
+    /// Show one function: blocks, disassembly, live registers, and how each instruction would be instrumented.
+    Show(ShowArgs),
+    /// Write a completion script for a shell to stdout.
+    Completions(CompletionsArgs),
+    /// Write the manual pages: the main one to stdout, or all of them into a directory.
+    Man(ManArgs),
+}
+
+/// Where the kernel comes from.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Source {
+    /// Look into this vmlinuz, vmlinux or module (.ko, .ko.xz, .ko.gz, .ko.zst) instead of the running kernel; needs
+    /// no root.
+    #[arg(long, value_name = "FILE")]
+    pub image: Option<PathBuf>,
+    /// Only this module ("kernel": only the core kernel); a glob.
+    #[arg(long, value_name = "MODULE")]
+    pub module: Option<String>,
+}
+
+/// Arguments of `list`.
+#[derive(Debug, Clone, Default, Args)]
+#[command(
+    long_about = "List functions, one a line, by address. A pattern is a name with the wildcards * and ?, or \
+        MODULE:NAME with wildcards in both. Without a pattern all functions are listed.",
+    after_help = "Examples:\n  kerninst list 'vfs_*'\n  kerninst list -l 'tcp_v4_*'\n  \
+        kerninst list --refused\n  kerninst list --points vfs_read\n  kerninst list --module ext4 --json"
+)]
+pub struct ListArgs {
+    /// Patterns of function names.
+    #[arg(value_name = "GLOB")]
+    pub patterns: Vec<String>,
+    /// Which kernel.
+    #[command(flatten)]
+    pub source: Source,
+    /// Size, instructions, blocks, whether control flow is known and whether it can be instrumented.
+    #[arg(long, short)]
+    pub long: bool,
+    /// List instructions (points) instead of functions, each with the tactic that it would get.
+    #[arg(long, short)]
+    pub points: bool,
+    /// Only what cannot be instrumented, with the reason.
+    #[arg(long, short)]
+    pub refused: bool,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How instructions are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Syntax {
+    /// AT&T, as the kernel, objdump and perf have it.
+    #[default]
+    Att,
+    /// Intel.
+    Intel,
+}
+
+/// Arguments of `show`.
+#[derive(Debug, Clone, Default, Args)]
+#[command(
+    long_about = "Show one function: its blocks with the ways in and out, and for each instruction the disassembly, \
+        the tactic by which it would be instrumented as the only point (or the reason why it cannot be), and the \
+        registers and flags that are dead and live before it.",
+    after_help = "Examples:\n  kerninst show vfs_read\n  kerninst show vfs_read --svg > vfs_read.svg\n  \
+        kerninst show 'ext4:ext4_readdir'\n  kerninst show 'name#2'        the second function of that name\n  \
+        kerninst show 0xffffffff81234567   the function at an address"
+)]
+pub struct ShowArgs {
+    /// A name, `name#2`, `module:name`, a glob that matches one function, or an address.
+    #[arg(value_name = "FUNCTION")]
+    pub function: String,
+    /// Which kernel.
+    #[command(flatten)]
+    pub source: Source,
+    /// As one JSON object.
+    #[arg(long, group = "form")]
+    pub json: bool,
+    /// As a Graphviz graph.
+    #[arg(long, group = "form")]
+    pub dot: bool,
+    /// As a picture (a self-contained SVG file).
+    #[arg(long, group = "form")]
+    pub svg: bool,
+    /// How instructions are written.
+    #[arg(long, value_enum, default_value = "att")]
+    pub syntax: Syntax,
+    /// With the instructions' bytes.
+    #[arg(long, short)]
+    pub bytes: bool,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Clone, Args)]
+pub struct CompletionsArgs {
+    /// Which shell.
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// Arguments of `man`.
+#[derive(Debug, Clone, Args)]
+pub struct ManArgs {
+    /// Directory for kerninst.1, kerninst-list.1 and so on.
+    #[arg(value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}

@@ -1,0 +1,107 @@
+//! The `kerninst` command: verbs, and how their results are shown.
+//!
+//! One file for each verb. Verbs write results to [`ui::Ui::out`] and messages to [`ui::Ui::err`], and end with
+//! `Ok` or a [`Fail`], which knows its exit code.
+
+pub mod args;
+mod fail;
+pub mod json;
+pub mod layout;
+mod list;
+mod man;
+mod names;
+pub mod paint;
+mod progress;
+pub mod show;
+mod source;
+mod suggest;
+pub mod svg;
+pub mod table;
+pub mod ui;
+
+use std::io::{BufWriter, IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use args::{Cli, Verb};
+pub use fail::Fail;
+use paint::{Color, Paint, Style};
+use ui::Ui;
+
+/// Parses the command line, does what it says, and gives the exit code.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => return usage(&e),
+    };
+    let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
+    let paint = Paint(cli.color.wanted(&stdout));
+    let err_paint = Paint(cli.color.wanted(&stderr));
+    let mut out: Box<dyn Write> = if stdout.is_terminal() {
+        Box::new(stdout)
+    } else {
+        Box::new(BufWriter::with_capacity(1 << 16, stdout))
+    };
+    let mut ui = Ui {
+        out: &mut out,
+        err: &mut std::io::stderr(),
+        paint,
+        err_paint,
+    };
+    let result = run(&cli, &mut ui).and_then(|()| Ok(ui.flush()?));
+    let Err(fail) = result else {
+        return ExitCode::SUCCESS;
+    };
+    if !fail.is_broken_pipe() {
+        // What was found before the failure is still worth having.
+        let _ = ui.flush();
+        let name = err_paint.paint(Style::Bad, "kerninst:");
+        let _ = writeln!(ui.err, "{name} {fail}");
+    }
+    ExitCode::from(fail.code())
+}
+
+/// Does what the command line says.
+///
+/// # Errors
+/// [`Fail`].
+pub fn run(cli: &Cli, ui: &mut Ui) -> Result<(), Fail> {
+    match &cli.verb {
+        Verb::List(args) => list::run(args, ui),
+        Verb::Show(args) => show::run(args, ui),
+        Verb::Completions(args) => man::completions(args, ui),
+        Verb::Man(args) => man::man(args, ui),
+    }
+}
+
+/// Help and version are results; everything else that clap says is an error.
+fn usage(e: &clap::Error) -> ExitCode {
+    let (text, colour) = (e.render(), Color::Auto);
+    match e.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let mut out = std::io::stdout();
+            let coloured = colour.wanted(&out);
+            let text = if coloured {
+                text.ansi().to_string()
+            } else {
+                text.to_string()
+            };
+            // A reader that has seen enough of the help is no error.
+            let _ = write!(out, "{text}");
+            ExitCode::SUCCESS
+        }
+        kind => {
+            let text = text.to_string();
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            let name = match kind {
+                ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "",
+                _ => "kerninst: ",
+            };
+            let _ = write!(std::io::stderr(), "{name}{text}");
+            ExitCode::from(fail::ERROR)
+        }
+    }
+}

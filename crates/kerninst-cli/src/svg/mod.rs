@@ -1,0 +1,446 @@
+//! A picture of a function's control flow: a self-contained SVG file, no scripts, no fonts of its own.
+//!
+//! Boxes are basic blocks with their disassembly, tinted by loop depth, grey where unlikely; lines are edges, coloured
+//! by kind, back edges thicker. Where blocks and edges have counts, boxes and lines show heat.
+
+mod heat;
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+pub use heat::{colour, heat, thousands};
+
+use crate::layout::{self, Layout, Piece, Placed, Route, Spacing};
+use crate::show::model::{Block, Edge, Insn, View};
+
+const STYLE: &str = include_str!("style.css");
+/// Height of a line of text, width of a character (11 px monospace: 0.602 em), and room around text in a box.
+const LINE: f64 = 15.0;
+const CHAR: f64 = 6.63;
+const PAD: f64 = 8.0;
+/// Longer lines are cut; the whole text is in the tooltip.
+const LONGEST: usize = 72;
+/// Room for the heading.
+const HEAD: f64 = 74.0;
+
+/// Writes the picture. `kernel` goes into the heading.
+///
+/// # Errors
+/// What the writer says.
+pub fn write(view: &View, kernel: &str, out: &mut dyn Write) -> io::Result<()> {
+    let picture = Picture::new(view);
+    let (width, height) = (
+        picture.layout.width.max(720.0),
+        picture.layout.height + HEAD,
+    );
+    writeln!(
+        out,
+        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}">"#
+    )?;
+    writeln!(out, "<title>{}</title>", escape(&view.id))?;
+    writeln!(out, "<style>\n{STYLE}</style>")?;
+    writeln!(out, r#"<rect class="paper" width="100%" height="100%"/>"#)?;
+    heading(view, kernel, out)?;
+    writeln!(out, r#"<g transform="translate(0 {HEAD})">"#)?;
+    for (edge, route) in picture.edges.iter().zip(&picture.layout.edges) {
+        picture.edge(edge, route, out)?;
+    }
+    for (n, placed) in picture.order.iter().zip(&picture.layout.nodes) {
+        if let Some(block) = view.blocks.get(*n) {
+            picture.block(*n, block, placed, out)?;
+        }
+    }
+    // Labels last, so that no line runs over them.
+    for (edge, route) in picture.edges.iter().zip(&picture.layout.edges) {
+        picture.label(edge, route, out)?;
+    }
+    writeln!(out, "</g>\n</svg>")
+}
+
+fn heading(view: &View, kernel: &str, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(
+        out,
+        r#"<text class="title" x="24" y="26">{}</text>"#,
+        escape(&view.id)
+    )?;
+    let module = view
+        .module
+        .as_deref()
+        .map_or(String::new(), |m| format!("module {m}, "));
+    let flow = if view.complete {
+        "control flow complete"
+    } else {
+        "control flow NOT complete"
+    };
+    let points = match &view.refused {
+        Some(r) => format!("no instruction can be instrumented ({})", r.text),
+        None => format!(
+            "{} of {} instructions can be instrumented",
+            view.points, view.instructions
+        ),
+    };
+    writeln!(
+        out,
+        r#"<text class="sub" x="24" y="44">{}; {} blocks; {flow}; {}</text>"#,
+        escape(&format!("{module}{kernel}")),
+        view.blocks.len(),
+        escape(&points)
+    )?;
+    let mut x = 24.0;
+    for (class, text) in [
+        ("fall", "goes on"),
+        ("taken", "branch taken"),
+        ("jump", "jump"),
+        ("key", "static key"),
+        ("fixup", "fault"),
+    ] {
+        writeln!(out, r#"<path class="e {class}" d="M{x:.0} 58h26"/>"#)?;
+        writeln!(
+            out,
+            r#"<text class="sub label" x="{:.0}" y="62">{text}</text>"#,
+            x + 32.0
+        )?;
+        x += 48.0 + text.len() as f64 * 6.1;
+    }
+    for (class, text) in [
+        ("ok", "jump fits"),
+        ("trap", "int3 only"),
+        ("no", "refused"),
+    ] {
+        writeln!(
+            out,
+            r#"<circle class="{class}" cx="{x:.0}" cy="58" r="3"/>"#
+        )?;
+        writeln!(
+            out,
+            r#"<text class="sub label" x="{:.0}" y="62">{text}</text>"#,
+            x + 8.0
+        )?;
+        x += 24.0 + text.len() as f64 * 6.1;
+    }
+    Ok(())
+}
+
+/// The function, laid out.
+struct Picture<'a> {
+    view: &'a View,
+    /// Blocks as the layout has them: the entry first.
+    order: Vec<usize>,
+    /// The edges that lead to a block.
+    edges: Vec<&'a Edge>,
+    layout: Layout,
+    /// The highest counts of blocks and edges.
+    most: u64,
+    most_edge: u64,
+}
+
+impl<'a> Picture<'a> {
+    fn new(view: &'a View) -> Picture<'a> {
+        let mut order: Vec<usize> = (0..view.blocks.len()).collect();
+        order.sort_by_key(|n| (!view.blocks.get(*n).is_some_and(|b| b.entry), *n));
+        let mut place = vec![0; order.len()];
+        for (at, n) in order.iter().enumerate() {
+            if let Some(p) = place.get_mut(*n) {
+                *p = at;
+            }
+        }
+        let unlikely = |n: usize| view.blocks.get(n).is_none_or(|b| b.unlikely);
+        let mut edges = Vec::new();
+        let mut links = Vec::new();
+        for edge in &view.edges {
+            let Some(to) = edge.to else { continue };
+            let (Some(&a), Some(&b)) = (place.get(edge.from), place.get(to)) else {
+                continue;
+            };
+            let weight = match edge.kind {
+                _ if unlikely(to) && !unlikely(edge.from) => 0.3,
+                "fall-through" | "call-return" => 3.0,
+                _ => 1.0,
+            };
+            edges.push(edge);
+            links.push(layout::Edge {
+                from: a,
+                to: b,
+                weight,
+            });
+        }
+        let blocks = order
+            .iter()
+            .filter_map(|n| Some((*n, view.blocks.get(*n)?)));
+        let nodes: Vec<_> = blocks.map(|(n, b)| size(view, n, b)).collect();
+        Picture {
+            layout: layout::layout(&nodes, &links, Spacing::default()),
+            most: view
+                .blocks
+                .iter()
+                .filter_map(|b| b.count)
+                .max()
+                .unwrap_or(0),
+            most_edge: edges.iter().filter_map(|e| e.count).max().unwrap_or(0),
+            view,
+            order,
+            edges,
+        }
+    }
+
+    fn block(&self, n: usize, block: &Block, at: &Placed, out: &mut dyn Write) -> io::Result<()> {
+        let size = size(self.view, n, block);
+        let class = match (block.unlikely, block.depth) {
+            (true, _) => "unlikely".to_string(),
+            (false, depth) => format!("d{}", depth.min(4)),
+        };
+        let entry = if block.entry { " entry" } else { "" };
+        writeln!(
+            out,
+            r#"<g id="b{n}" transform="translate({:.1} {:.1})">"#,
+            at.x, at.y
+        )?;
+        writeln!(
+            out,
+            r#"<rect class="box {class}{entry}" width="{:.1}" height="{:.1}" rx="4"/>"#,
+            size.width, size.height
+        )?;
+        if let Some(count) = block.count {
+            let colour = colour(heat(count, self.most));
+            writeln!(
+                out,
+                r#"<rect class="heat" x="1" y="1" width="{:.1}" height="{LINE}" rx="3" fill="{colour}"/>"#,
+                size.width - 2.0
+            )?;
+        }
+        // One bar for each loop around the block.
+        for level in 0..block.depth.min(8) {
+            let x = f64::from(level) * 4.0 - f64::from(block.depth.min(8)) * 4.0;
+            writeln!(
+                out,
+                r#"<rect class="bar" x="{x:.0}" y="0" width="2.5" height="{:.1}"/>"#,
+                size.height
+            )?;
+        }
+        let (name, remarks) = head(self.view, n, block);
+        writeln!(
+            out,
+            r#"<text x="{PAD}" y="{LINE}"><tspan class="name">{name}</tspan><tspan class="grey">{}</tspan></text>"#,
+            escape(&remarks)
+        )?;
+        let mut y = LINE * 2.0;
+        let faint = if block.unlikely {
+            r#" class="grey""#
+        } else {
+            ""
+        };
+        for i in &block.insns {
+            writeln!(
+                out,
+                r#"<g><title>{}</title><circle class="{}" cx="{PAD}" cy="{:.1}" r="2.6"/><text{faint} x="{:.1}" y="{y:.1}"><tspan class="grey">{}</tspan> {}</text></g>"#,
+                escape(&tooltip(i)),
+                mark(i),
+                y - 3.8,
+                PAD + 7.0,
+                escape(&format!("{:<1$}", i.offset, offset_width(block))),
+                escape(&cut(&i.text)),
+            )?;
+            y += LINE;
+        }
+        for exit in exits(self.view, n) {
+            writeln!(
+                out,
+                r#"<text class="exit" x="{:.1}" y="{y:.1}">{}</text>"#,
+                PAD + 7.0,
+                escape(&exit)
+            )?;
+            y += LINE;
+        }
+        writeln!(out, "</g>")
+    }
+
+    fn edge(&self, edge: &Edge, route: &Route, out: &mut dyn Write) -> io::Result<()> {
+        let Some(Piece::Line(x, y) | Piece::Curve([_, _, (x, y)])) = route.pieces.last() else {
+            return Ok(());
+        };
+        let class = class(edge);
+        let back = if route.back { " back" } else { "" };
+        let unlikely = |n: usize| self.view.blocks.get(n).is_some_and(|b| b.unlikely);
+        let faint = if edge.to.is_some_and(unlikely) {
+            " faint"
+        } else {
+            ""
+        };
+        let mut d = format!("M{:.1} {:.1}", route.start.0, route.start.1);
+        for piece in &route.pieces {
+            // Writing to a String cannot fail.
+            let _ = match piece {
+                Piece::Line(x, y) => write!(d, "L{x:.1} {y:.1}"),
+                Piece::Curve([a, b, c]) => {
+                    write!(
+                        d,
+                        "C{:.1} {:.1} {:.1} {:.1} {:.1} {:.1}",
+                        a.0, a.1, b.0, b.1, c.0, c.1
+                    )
+                }
+            };
+        }
+        let width = edge.count.map_or(String::new(), |c| {
+            let width = 0.8 + 4.2 * heat(c, self.most_edge);
+            format!(r#" style="stroke-width:{width:.1}""#)
+        });
+        let to = edge.to.unwrap_or_default();
+        let count = edge
+            .count
+            .map_or(String::new(), |c| format!(", {} times", thousands(c)));
+        writeln!(
+            out,
+            r#"<g class="edge{faint}"><title>b{} to b{to}: {}{count}</title><path class="e {class}{back}"{width} d="{d}"/><path class="tip {class}" d="M{x:.1} {y:.1}l-4 -8h8z"/></g>"#,
+            edge.from, edge.kind,
+        )
+    }
+
+    fn label(&self, edge: &Edge, route: &Route, out: &mut dyn Write) -> io::Result<()> {
+        if route.pieces.is_empty() {
+            return Ok(());
+        }
+        let text = match (edge.kind, edge.count) {
+            (_, Some(c)) => thousands(c),
+            ("key-on", None) => "on".into(),
+            ("key-off", None) => "off".into(),
+            ("fixup", None) => "fault".into(),
+            _ => return Ok(()),
+        };
+        let (x, y) = route.label;
+        writeln!(
+            out,
+            r#"<text class="label halo" x="{:.1}" y="{:.1}">{text}</text>"#,
+            x + 3.0,
+            y + 11.0
+        )
+    }
+}
+
+/// CSS class of an edge.
+fn class(edge: &Edge) -> &'static str {
+    match edge.kind {
+        "taken" => "taken",
+        "jump" => "jump",
+        "key-on" | "key-off" => "key",
+        "fixup" => "fixup",
+        _ => "fall",
+    }
+}
+
+/// CSS class of an instruction's mark.
+fn mark(i: &Insn) -> &'static str {
+    match i.tactic {
+        Some("int3") => "trap",
+        Some(_) => "ok",
+        None => "no",
+    }
+}
+
+fn head(view: &View, n: usize, block: &Block) -> (String, String) {
+    let mut remarks = Vec::new();
+    if block.entry {
+        remarks.push("entry".to_string());
+    } else if block.root {
+        remarks.push("entered from elsewhere".into());
+    }
+    if let Some(l) = view.loops.iter().find(|l| l.header == n) {
+        remarks.push(format!("loop head, depth {}", l.depth));
+    }
+    if block.cold {
+        remarks.push("cold".into());
+    }
+    if let Some(c) = block.count {
+        remarks.push(thousands(c));
+    }
+    let remarks = remarks.join(", ");
+    let gap = if remarks.is_empty() { "" } else { "  " };
+    (format!("b{n}"), format!("{gap}{remarks}"))
+}
+
+fn offset_width(block: &Block) -> usize {
+    block
+        .insns
+        .iter()
+        .map(|i| i.offset.len())
+        .max()
+        .unwrap_or(0)
+}
+
+/// Ways out of the function, a line each.
+fn exits(view: &View, n: usize) -> Vec<String> {
+    let out = view.edges.iter().filter(|e| e.from == n && e.to.is_none());
+    let text = |e: &Edge| {
+        let count = e
+            .count
+            .map_or(String::new(), |c| format!(": {}", thousands(c)));
+        let kind = if e.kind == "exit" {
+            String::new()
+        } else {
+            format!(" ({})", e.kind)
+        };
+        format!(
+            "\u{2192} {}{kind}{count}",
+            cut(e.exit.as_deref().unwrap_or("unknown"))
+        )
+    };
+    out.map(text).collect()
+}
+
+fn size(view: &View, n: usize, block: &Block) -> layout::Node {
+    let (name, remarks) = head(view, n, block);
+    let offset = offset_width(block);
+    let insns = block
+        .insns
+        .iter()
+        .map(|i| offset + 1 + cut(&i.text).chars().count());
+    let exits = exits(view, n);
+    let lines = insns.chain(exits.iter().map(|e| e.chars().count()));
+    let widest = lines
+        .max()
+        .unwrap_or(0)
+        .max(name.len() + remarks.chars().count());
+    layout::Node {
+        width: widest as f64 * CHAR + 2.0 * PAD + 7.0,
+        height: (1 + block.insns.len() + exits.len()) as f64 * LINE + 7.0,
+    }
+}
+
+fn tooltip(i: &Insn) -> String {
+    let mut lines = vec![format!("{}  {}", i.point, i.text)];
+    match (&i.tactic, &i.refused) {
+        (Some(t), _) => lines.push(format!("tactic: {t}")),
+        (None, Some(r)) => lines.push(format!("refused ({}): {}", r.reason, r.text)),
+        (None, None) => {}
+    }
+    lines.push(format!("dead: {}", i.dead.join(" ")));
+    lines.push(format!("live: {}", i.live.join(" ")));
+    lines.extend(i.notes.iter().cloned());
+    lines.join("\n")
+}
+
+fn cut(text: &str) -> String {
+    if text.chars().count() <= LONGEST {
+        return text.to_string();
+    }
+    text.chars().take(LONGEST - 1).chain(['\u{2026}']).collect()
+}
+
+/// For XML text and attributes. Control characters, which XML forbids, are replaced.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;
