@@ -12,6 +12,7 @@ mod test;
 mod tests;
 
 use clap::{Parser, Subcommand};
+use kerninst_lab::cli::Extras;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -36,6 +37,13 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
+    /// kerninst-lab as it is, without building anything (for the lab's own tests)
+    #[command(hide = true, disable_help_flag = true)]
+    BareLab {
+        /// Arguments of kerninst-lab
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Set up, build, boot a stock kernel, and show the main job on a real workload
     Demo(demo::Args),
     /// Run all tests: formatting, lints, licences, unit tests, and the lab's on stock kernels
@@ -54,7 +62,14 @@ fn main() -> ExitCode {
             }
             0
         }),
-        Task::Lab { args } => lab(args),
+        Task::Lab { args } => programs::build().map(|programs| {
+            let extras = Extras {
+                files: programs.guest_files(),
+                meter: Some(programs.meter),
+            };
+            lab(args, &extras)
+        }),
+        Task::BareLab { args } => Ok(lab(args, &Extras::default())),
         Task::Demo(args) => demo::run(&args),
         Task::Test(args) => test::run(&args),
     };
@@ -72,15 +87,7 @@ pub fn say(text: &str) {
     eprintln!("xtask: {text}");
 }
 
-fn lab(args: Vec<OsString>) -> Result<i32, Failure> {
-    let programs = programs::build()?;
-    let extras = kerninst_lab::cli::Extras {
-        files: programs.guest_files(),
-        meter: Some(programs.meter.clone()),
-    };
+fn lab(args: Vec<OsString>, extras: &Extras) -> i32 {
     let name = OsString::from("cargo xtask lab");
-    Ok(kerninst_lab::cli::main(
-        std::iter::once(name).chain(args),
-        &extras,
-    ))
+    kerninst_lab::cli::main(std::iter::once(name).chain(args), extras)
 }

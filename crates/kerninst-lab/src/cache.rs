@@ -77,12 +77,23 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
+    /// An empty directory at a fixed place that this process holds the lock of; what an earlier, killed process left there
+    /// is removed.
+    pub(crate) fn exclusive(path: PathBuf) -> Result<Scratch> {
+        if path.exists() {
+            std::fs::remove_dir_all(&path).at("remove", &path)?;
+        }
+        std::fs::create_dir_all(&path).at("create", &path)?;
+        Ok(Scratch { path })
+    }
+
     /// A new empty directory below `parent`, readable by this user only.
     pub(crate) fn new(parent: &Path, prefix: &str) -> Result<Scratch> {
         use std::os::unix::fs::DirBuilderExt;
         use std::sync::atomic::{AtomicU32, Ordering};
         static NEXT: AtomicU32 = AtomicU32::new(0);
         std::fs::create_dir_all(parent).at("create", parent)?;
+        sweep(parent, prefix);
         loop {
             let n = NEXT.fetch_add(1, Ordering::Relaxed);
             let path = parent.join(format!("{prefix}{}-{n}", std::process::id()));
@@ -97,6 +108,27 @@ impl Scratch {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// Removes directories of that prefix whose process is gone: it was killed before it could.
+fn sweep(parent: &Path, prefix: &str) {
+    let Ok(entries) = std::fs::read_dir(parent) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|n| {
+            n.strip_prefix(prefix)?
+                .split_once('-')?
+                .0
+                .parse::<u32>()
+                .ok()
+        });
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // Another user's, or another lab was faster: no harm.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -41,7 +41,7 @@ pub fn fetch(name: &str, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Ker
     }
     let package = newest_package(name, cache, say)?;
     say(&format!("fetching package {package} (about 100 MB, once)"));
-    let scratch = Scratch::new(&cache.root().join("tmp"), "fetch-")?;
+    let scratch = Scratch::exclusive(cache.root().join("tmp").join(name))?;
     download(&package, scratch.path())?;
     let root = scratch.path().join("root");
     unpack(scratch.path(), &root)?;

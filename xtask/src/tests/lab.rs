@@ -33,6 +33,14 @@ pub const TESTS: &[LabTest] = &[
         run: Run::Own(hang),
     },
     LabTest {
+        name: "lab: nothing is left when the lab is killed",
+        catches: "a QEMU that outlives its lab, even one killed by SIGKILL",
+        kernels: Kernels::First,
+        timeout: MINUTE,
+        quick: false,
+        run: Run::Own(orphan),
+    },
+    LabTest {
         name: "lab: commands in one booted guest are kept apart",
         catches: "output or status of one command taken for another's in shared guests",
         kernels: Kernels::All,
@@ -129,6 +137,61 @@ fn hang(context: &Context<'_>) -> TestResult {
         format!("output is {:?}", outcome.stdout)
     })?;
     ensure(took < limit * 2, || format!("it took {took:?}"))
+}
+
+/// Kills a lab that has a guest running, and looks for the guest.
+fn orphan(context: &Context<'_>) -> TestResult {
+    let token = format!("lab-orphan-{}", std::process::id());
+    let this = std::env::current_exe().map_err(text)?;
+    let mut lab = std::process::Command::new(this)
+        .args([
+            "lab",
+            "run",
+            "--kernel",
+            &context.kernel.name,
+            "--append",
+            &token,
+        ])
+        .args(["--", "sleep 100000"])
+        .stdin(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .map_err(text)?;
+    let appeared = wait_until(|| guests_with(&token) == 1);
+    let _ = lab.kill();
+    let _ = lab.wait();
+    ensure(appeared, || "the guest never started".into())?;
+    ensure(wait_until(|| guests_with(&token) == 0), || {
+        "QEMU is still running".into()
+    })
+}
+
+/// How many QEMU processes have this word in their command line.
+fn guests_with(word: &str) -> usize {
+    let Ok(processes) = std::fs::read_dir("/proc") else {
+        return 0;
+    };
+    processes
+        .flatten()
+        .filter_map(|p| std::fs::read(p.path().join("cmdline")).ok())
+        .filter(|line| {
+            let line = String::from_utf8_lossy(line);
+            let program = line.split('\0').next().unwrap_or_default();
+            program.contains("qemu-system") && line.contains(word)
+        })
+        .count()
+}
+
+/// Looks again and again, for 30 seconds at most.
+fn wait_until(holds: impl Fn() -> bool) -> bool {
+    let patience = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < patience {
+        if holds() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    false
 }
 
 fn commands(session: &mut Session) -> TestResult {
