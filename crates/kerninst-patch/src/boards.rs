@@ -64,6 +64,15 @@ impl Boards {
         }
     }
 
+    /// A copy of what is known about all of `ranges`.
+    pub(crate) fn clone_in(&self, ranges: &[Range<u64>]) -> Boards {
+        let mut all = Boards::new();
+        for range in ranges {
+            all.taken.extend(self.clone_near(range).taken);
+        }
+        all
+    }
+
     /// The first `len` free bytes in `free` (ranges of proven padding) that start within `reach`.
     pub(crate) fn find(&self, free: &[Range<u64>], reach: &Range<u64>, len: u64) -> Option<u64> {
         for r in free {

@@ -170,7 +170,8 @@ impl<'a, 'k> Planner<'a, 'k> {
                 Err(why) => plan.refused.push(self.refuse(&facts, *addr, why, boards)),
             }
         }
-        let taken_before = boards.clone();
+        // Only what concerns this function: a batch may own hundreds of thousands of bytes elsewhere.
+        let taken_before = boards.clone_in(&function.ranges);
         let mut open: Option<Chosen> = None;
         let mut chosen: Vec<Chosen> = Vec::new();
         for (index, snippets) in points {

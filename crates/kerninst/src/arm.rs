@@ -5,7 +5,7 @@ use kerninst_driver::abi::{Site, site};
 use kerninst_driver::{BatchId, Device, PatchText, load_patch_module, unload_patch_module};
 use kerninst_kernel::Kernel;
 use kerninst_patch::{ModuleInfo, PatchModule, SiteBytes, Splice, Tactic};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 /// What is armed.
@@ -22,16 +22,16 @@ pub(crate) struct Armed {
     /// By site and point: address of the point's copy.
     pub(crate) copies: HashMap<(u64, u64), u64>,
     /// Address and bytes of each site, to look whether they are still there.
-    expected: Vec<(u64, Vec<u8>)>,
+    expected: BTreeMap<u64, Vec<u8>>,
 }
 
 impl Armed {
     /// Sites that hold other bytes now, as far as they can be read.
     pub(crate) fn foreign_sites(&self, kernel: &Kernel) -> u32 {
-        let differs = |(addr, bytes): &&(u64, Vec<u8>)| {
+        let differs = |(addr, bytes): &(&u64, &Vec<u8>)| {
             kernel
-                .read(*addr, bytes.len())
-                .is_ok_and(|now| now != *bytes)
+                .read(**addr, bytes.len())
+                .is_ok_and(|now| now != **bytes)
         };
         self.expected.iter().filter(differs).count() as u32
     }
@@ -128,14 +128,14 @@ fn write(
                 &[0xcc],
                 bytes.target,
             ));
-            armed.expected.push((splice.site, vec![0xcc]));
+            armed.expected.insert(splice.site, vec![0xcc]);
             runs.push((splice, bytes));
             continue;
         }
         if let Some((addr, jump)) = bytes.board {
             let old = splice.board.as_ref().map_or(&[][..], |b| &b.old);
             first.push(new_site(addr, site::BOARD, old, &jump, bytes.target));
-            armed.expected.push((addr, jump.to_vec()));
+            armed.expected.insert(addr, jump.to_vec());
         }
         let kind = if splice.tactic == Tactic::Int3 {
             site::TRAP
@@ -189,7 +189,6 @@ fn finish_runs(
         if let Some(first) = old.first_mut() {
             *first = 0xcc;
         }
-        armed.expected.retain(|(addr, _)| *addr != splice.site);
         push_head_and_tail(&mut second, armed, splice, bytes, site::LIVE, &old);
     }
     if !second.is_empty() {
@@ -214,7 +213,7 @@ fn push_head_and_tail(
         &bytes.jump,
         bytes.target,
     ));
-    armed.expected.push((splice.site, bytes.jump.clone()));
+    armed.expected.insert(splice.site, bytes.jump.clone());
     // An int3 is restored by one byte; what follows it stays as it is.
     if kind != site::TRAP && !bytes.tail.is_empty() {
         let addr = splice.site + head as u64;
@@ -225,7 +224,7 @@ fn push_head_and_tail(
             &bytes.tail,
             bytes.target,
         ));
-        armed.expected.push((addr, bytes.tail.clone()));
+        armed.expected.insert(addr, bytes.tail.clone());
     }
 }
 

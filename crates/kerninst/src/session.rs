@@ -162,7 +162,6 @@ pub(crate) fn plan_with(
                 })
                 .collect();
             let requests = dedup(requests);
-            let before = boards.clone();
             let plan = planner.plan_function(&function, &requests, &mut boards);
             // A point that is refused may have an equal further on.
             let mut moved = false;
@@ -189,7 +188,12 @@ pub(crate) fn plan_with(
                 planned.splices.extend(plan.splices);
                 break;
             }
-            boards = before;
+            for splice in &plan.splices {
+                boards.release(&splice.range());
+                if let Some(board) = &splice.board {
+                    boards.release(&(board.addr..board.addr + board.old.len() as u64));
+                }
+            }
         }
         for (point, refusal) in wanted.into_iter().zip(refused) {
             planned.refused.extend(refusal.map(|r| (point, r)));
