@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use crate::decode::fill_len;
 use crate::function::{
     Block, Edge, EdgeKind, EdgeTarget, ExitKind, Function, Insn, InsnKind, Sites,
 };
@@ -100,24 +99,20 @@ fn is_call(node: &Node) -> bool {
 /// Runs of instructions with nothing but fill in their gaps: the one with the entry first.
 fn ranges(shared: &Shared<'_>, flow: &Flow) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
+    // The main part is a run of its own even where a cold part lies next to it.
+    let within = |addr: u64| flow.region.contains(&addr);
     for node in &flow.nodes {
         match runs.last_mut() {
-            Some(run) if node.addr <= run.end || only_fill(shared, run.end..node.addr) => {
+            Some(run)
+                if within(run.start) == within(node.addr)
+                    && (node.addr <= run.end || only_fill(shared, run.end..node.addr)) =>
+            {
                 run.end = run.end.max(node.end());
             }
             _ => runs.push(node.addr..node.end()),
         }
     }
     if let Some(main) = runs.iter().position(|r| r.contains(&flow.region.start)) {
-        // A run never reaches back over a symbol: the entry is the start of its run, unless code
-        // falls through into it, which is another function's.
-        if let Some(run) = runs.get_mut(main)
-            && run.start < flow.region.start
-        {
-            let before = run.start..flow.region.start;
-            run.start = flow.region.start;
-            runs.push(before);
-        }
         runs.get_mut(..=main).unwrap_or(&mut []).rotate_right(1);
     }
     runs
@@ -125,20 +120,7 @@ fn ranges(shared: &Shared<'_>, flow: &Flow) -> Vec<Range<u64>> {
 
 fn only_fill(shared: &Shared<'_>, gap: Range<u64>) -> bool {
     let size = gap.end.saturating_sub(gap.start);
-    if size > 64 {
-        return false;
-    }
-    let text = shared.index.text_at(gap.start);
-    let Some(mut bytes) = text.and_then(|t| t.get(gap.start, size as usize)) else {
-        return size == 0;
-    };
-    while !bytes.is_empty() {
-        match fill_len(bytes) {
-            0 => return false,
-            n => bytes = bytes.get(n..).unwrap_or(&[]),
-        }
-    }
-    true
+    size == 0 || size <= 64 && shared.is_fill(&gap)
 }
 
 fn edges(flow: &Flow, function: &mut Function) {

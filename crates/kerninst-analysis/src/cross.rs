@@ -94,70 +94,100 @@ impl Bits {
         bits.get(offset / 64)
             .is_some_and(|w| w >> (offset % 64) & 1 == 0)
     }
+
+    /// Do both addresses, of which the second is in a text, lie in one region? None starts between them then.
+    fn same_region(&self, a: u64, b: u64) -> bool {
+        let (low, high) = (a.min(b), a.max(b));
+        let Some((range, bits)) = self.texts.iter().find(|(r, _)| r.contains(&b)) else {
+            return false;
+        };
+        if !range.contains(&a) {
+            return false;
+        }
+        // Starts in low+1..=high.
+        let from = (low - range.start) as usize + 1;
+        let to = (high - range.start) as usize + 1;
+        let mut word = from / 64;
+        while word * 64 < to {
+            let mut mask = u64::MAX;
+            if word == from / 64 {
+                mask &= u64::MAX << (from % 64);
+            }
+            if word == to / 64 {
+                mask &= (1 << (to % 64)) - 1;
+            }
+            if bits.get(word).is_some_and(|w| w & mask != 0) {
+                return false;
+            }
+            word += 1;
+        }
+        true
+    }
 }
 
+/// First bytes that a reference can start with.
+const INTEREST: [bool; 256] = {
+    let mut table = [false; 256];
+    table[0xe8] = true;
+    table[0xe9] = true;
+    table[0x0f] = true;
+    table[0x8d] = true;
+    table
+};
+
 fn scan_text(index: &Index<'_>, starts: &Bits, text: &Text, found: &mut Vec<Reference>) {
-    let bytes = &text.bytes;
     let own = text.range();
-    let mut region = own.start..own.start;
-    let mut number = None;
-    for p in 0..bytes.len() {
+    let add = |found: &mut Vec<Reference>, p: usize, target: u64, how: How| {
         let source = own.start.wrapping_add(p as u64);
-        if source >= region.end {
-            number = match number {
-                None => index.region_at(source),
-                Some(n) => Some(n + 1),
+        if starts.is_interior(target) && !starts.same_region(source, target) {
+            found.push(Reference {
+                target,
+                source,
+                how,
+            });
+        }
+    };
+    let size = own.end.wrapping_sub(own.start);
+    for (p, window) in text.bytes.windows(6).enumerate() {
+        let &[a, b, c, d, e, f] = window else {
+            continue;
+        };
+        if INTEREST[usize::from(a)] {
+            let (skip, field, how) = match (a, b) {
+                (0xe9, _) => (1, [b, c, d, e], How::Jump),
+                (0xe8, _) => (1, [b, c, d, e], How::Call),
+                (0x0f, 0x80..=0x8f) => (2, [c, d, e, f], How::Jump),
+                (0x8d, _) if b & 0xc7 == 5 => (2, [c, d, e, f], How::Lea),
+                _ => (0, [0; 4], How::Lea),
             };
-            region = number
-                .and_then(|n| index.region(n))
-                .unwrap_or(source..own.end);
-            if region.start > source {
-                // Bytes before the first symbol.
-                region = source..region.start;
-                number = None;
+            if skip != 0 {
+                let displacement = i64::from(i32::from_le_bytes(field)) as u64;
+                let next = own.start.wrapping_add(p as u64 + skip + 4);
+                add(found, p, next.wrapping_add(displacement), how);
             }
         }
-        let Some(field) = bytes.get(p..p + 4) else {
-            break;
-        };
-        let mut add = |target: u64, how: How| {
-            if !region.contains(&target) && starts.is_interior(target) {
-                found.push(Reference {
-                    target,
-                    source,
-                    how,
-                });
-            }
-        };
-        let word = u32::from_le_bytes([field[0], field[1], field[2], field[3]]);
-        let relative = |skip: usize| -> Option<u64> {
-            let d = bytes.get(p + skip..p + skip + 4)?;
-            let d = i32::from_le_bytes([d[0], d[1], d[2], d[3]]);
-            Some(
-                source
-                    .wrapping_add(skip as u64 + 4)
-                    .wrapping_add(d as i64 as u64),
-            )
-        };
-        match field {
-            [0xe9, ..] => relative(1).into_iter().for_each(|t| add(t, How::Jump)),
-            [0xe8, ..] => relative(1).into_iter().for_each(|t| add(t, How::Call)),
-            [0x0f, 0x80..=0x8f, ..] => relative(2).into_iter().for_each(|t| add(t, How::Jump)),
-            [0x8d, modrm, ..] if modrm & 0xc7 == 5 => {
-                relative(2).into_iter().for_each(|t| add(t, How::Lea));
-            }
-            _ => {}
-        }
-        // An absolute address: wanted for code without an fentry site only.
-        let absolute = word as i32 as i64 as u64;
-        if own.contains(&absolute) && absolute & 0x8000_0000 != 0 {
-            let wanted = index
-                .region_at(absolute)
-                .and_then(|n| index.get(n))
-                .is_some_and(|s| !s.class.intersects(Class::FENTRY | Class::PADDING));
-            if wanted {
-                add(absolute, How::Absolute);
-            }
+        // A sign-extended address: wanted for code without an fentry site only.
+        let absolute = i64::from(i32::from_le_bytes([a, b, c, d])) as u64;
+        if absolute.wrapping_sub(own.start) < size && is_untraced(index, absolute) {
+            add(found, p, absolute, How::Absolute);
         }
     }
+    // The last jump of a text ends at its last byte.
+    if let [.., a, b, c, d, e] = *text.bytes.as_slice()
+        && matches!(a, 0xe8 | 0xe9)
+    {
+        let displacement = i64::from(i32::from_le_bytes([b, c, d, e])) as u64;
+        let how = if a == 0xe9 { How::Jump } else { How::Call };
+        add(
+            found,
+            text.bytes.len() - 5,
+            own.end.wrapping_add(displacement),
+            how,
+        );
+    }
+}
+
+fn is_untraced(index: &Index<'_>, addr: u64) -> bool {
+    let start = index.region_at(addr).and_then(|n| index.get(n));
+    start.is_some_and(|s| !s.class.intersects(Class::FENTRY | Class::PADDING))
 }

@@ -8,7 +8,7 @@ use crate::decode::{Decoded, Effects, Op, Reader, address_taken, fill_len};
 use crate::function::{Incomplete, InsnKind, Sites};
 use crate::hash::AddrMap;
 use crate::masks::{ALL, ARGS};
-use crate::names::Class;
+use crate::names::{Class, KeyConvention};
 use crate::near::Near;
 use crate::node::{Bits, Flow, Leave, Node};
 use crate::reach::NO_RETURN_LEVELS;
@@ -305,9 +305,10 @@ impl<'k> Walk<'_, 'k> {
         }
         if let Some(call) = self.near.static_call(node.addr) {
             node.sites |= Sites::STATIC_CALL;
-            let special = self.shared.index.special_key(call.key);
-            if special {
-                node.bits |= Bits::OPAQUE;
+            match self.shared.index.key_convention(call.key) {
+                KeyConvention::C => {}
+                KeyConvention::Preserves => node.bits |= Bits::TRANSPARENT,
+                KeyConvention::Own => node.bits |= Bits::OPAQUE,
             }
             let target = node.target;
             if call.tail {
@@ -381,34 +382,51 @@ impl<'k> Walk<'_, 'k> {
         }
     }
 
-    /// A site that boot code may replace (files only; on a live kernel the table is gone and the
-    /// bytes are final): everything in it counts as live, and both versions' branches are followed.
+    /// A site that boot code may replace (files only; on a live kernel the table is gone and the bytes are
+    /// final): what either version reads counts as live, nothing as overwritten, and both versions'
+    /// branches are followed.
     fn alternatives(&mut self, node: &mut Node) -> bool {
         let mut any = false;
         for entry in self.near.alternatives(node.addr) {
             any = true;
             node.sites |= Sites::ALTERNATIVE;
             node.kills = 0;
-            node.bits |= Bits::OPAQUE;
             let len = usize::from(entry.replacement_len);
-            let Some(bytes) = self.shared.index.kernel.bytes(entry.replacement, len) else {
-                continue;
-            };
-            let mut reader = Reader::new(entry.replacement, bytes);
-            let mut at = entry.replacement;
-            while let Some(insn) = reader.decode(at) {
+            let kernel = self.shared.index.kernel;
+            let (mut at, end) = (
+                entry.replacement,
+                entry.replacement.wrapping_add(len as u64),
+            );
+            let mut owned = Vec::new();
+            if kernel.bytes(at, len).is_none() {
+                owned = kernel.read(at, len).unwrap_or_default();
+            }
+            let mut reader = Reader::new(at, kernel.bytes(at, len).unwrap_or(&owned));
+            while at != end {
+                let Some(insn) = reader.decode(at) else {
+                    node.bits |= Bits::OPAQUE;
+                    break;
+                };
                 at = at.wrapping_add(u64::from(insn.len));
-                let branch = matches!(insn.op, Op::Jmp | Op::Jcc);
-                if let Some(target) = insn.target.filter(|_| branch)
-                    && matches!(self.goes(target), Goes::Inside)
-                    && self.shared.index.region_at(target).is_some()
-                {
-                    self.flow.extra.push((node.addr, target));
-                    self.queue(target);
+                node.uses |= self.scratch.effects.of(&reader.insn).0;
+                match (insn.op, insn.target) {
+                    (Op::Plain | Op::Nop | Op::Int3, _) => {}
+                    (Op::Jmp | Op::Jcc, Some(target)) => self.replacement_branch(node, target),
+                    _ => node.bits |= Bits::OPAQUE,
                 }
             }
         }
         any
+    }
+
+    fn replacement_branch(&mut self, node: &mut Node, target: u64) {
+        let inside = matches!(self.goes(target), Goes::Inside);
+        if inside && self.shared.index.region_at(target).is_some() {
+            self.flow.extra.push((node.addr, target));
+            self.queue(target);
+        } else {
+            node.bits |= Bits::OPAQUE;
+        }
     }
 
     fn queue(&mut self, addr: u64) {
@@ -541,6 +559,12 @@ impl<'k> Walk<'_, 'k> {
             // A local subroutine (assembly): its return comes back here.
             self.roots.push(target);
             self.queue(target);
+            if self.next_byte(node) == Some(0xcc) {
+                // A retpoline: the subroutine drops the return address.
+                node.bits.remove(Bits::FALLS);
+                node.leave = Leave::NoReturn;
+                return;
+            }
         }
         if self.shared.never_returns(target, NO_RETURN_LEVELS)
             && !node.sites.contains(Sites::ALTERNATIVE)
@@ -550,6 +574,11 @@ impl<'k> Walk<'_, 'k> {
         } else {
             self.layout(node, part);
         }
+    }
+
+    fn next_byte(&self, node: &Node) -> Option<u8> {
+        let text = self.shared.index.text_at(node.addr)?;
+        text.get(node.end(), 1)?.first().copied()
     }
 
     /// A call in C code with nothing but fill behind it does not return.

@@ -259,15 +259,19 @@ pub enum Incomplete {
         addr: u64,
     },
     /// Somebody has overwritten an instruction with a jump of their own.
-    #[error("someone's jump at {addr:#x} leads out of the kernel's text to {to:#x} (an optimised kprobe, or a splice of another kerninst): the instructions under it are not known")]
+    #[error(
+        "someone's jump at {addr:#x} leads out of the kernel's text to {to:#x} (an optimised kprobe, or a splice of another kerninst): the instructions under it are not known"
+    )]
     ForeignJump {
         /// Where.
         addr: u64,
         /// Where it leads.
         to: u64,
     },
-    /// A breakpoint of someone else is in the way.
-    #[error("someone's breakpoint (int3) is at {addr:#x}: the instruction under it is not known")]
+    /// An int3: a breakpoint of someone else hides an instruction, or the code is not meant to run.
+    #[error(
+        "control flow reaches an int3 at {addr:#x}: a breakpoint there hides the instruction, or it is not meant to be reached"
+    )]
     Breakpoint {
         /// Where.
         addr: u64,

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use kerninst_kernel::{Kernel, Symbol, Text};
 
-use crate::names::{Class, class_of, is_special_key};
+use crate::names::{Class, KeyConvention, class_of, key_convention};
 
 /// One text address that has symbols: the start of a region, which goes on to the next such address.
 #[derive(Clone, Copy)]
@@ -98,6 +98,11 @@ impl<'k> Index<'k> {
         self.region(n)?.contains(&addr).then_some(n)
     }
 
+    /// Number of the first start at or behind `addr`.
+    pub(crate) fn first_from(&self, addr: u64) -> usize {
+        self.addrs.partition_point(|a| *a < addr)
+    }
+
     /// The region of start number `n`: to the next start or the end of its text.
     pub(crate) fn region(&self, n: usize) -> Option<Range<u64>> {
         let start = *self.addrs.get(n)?;
@@ -109,10 +114,14 @@ impl<'k> Index<'k> {
         Some(start..end)
     }
 
-    /// Does a static call with this key follow a convention of its own?
-    pub(crate) fn special_key(&self, key: u64) -> bool {
+    /// The convention that static calls with this key (raw, low bits included) follow.
+    pub(crate) fn key_convention(&self, key: u64) -> KeyConvention {
         let at = self.kernel.symbols().at(key & !3);
-        at.iter().any(|s| is_special_key(s.name))
+        let found = at.iter().map(|s| key_convention(s.name));
+        found
+            .into_iter()
+            .find(|c| *c != KeyConvention::C)
+            .unwrap_or(KeyConvention::C)
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod analysis;
 mod build;
+mod callee;
 mod calls;
 mod cross;
 mod decode;

@@ -5,39 +5,36 @@
 //! an assembly author knew that the callee preserves more than the ABI promises (`-fipa-ra`, hypercalls).
 //! The second is the real one; such registers are carried through the call as live.
 
+use crate::callee::CALLEE_LEVELS;
 use crate::function::{InsnKind, Sites};
 use crate::masks::{ALL, ARGS, AT_RETURN, CLOBBERED, RAX, RDX, RSP, SAVED};
 use crate::names::Class;
 use crate::node::{Bits, Flow, Leave, Node};
 use crate::shared::Shared;
 
-/// Levels of callees without an fentry site that are looked into.
-pub(crate) const CALLEE_LEVELS: u8 = 3;
-/// Callees with a longer region are not looked into (bytes).
-const CALLEE_SIZE: u64 = 4096;
 /// Rounds after which everything is taken for live: never reached by a monotone problem of this size.
 const ROUNDS: usize = 10_000;
 
-const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// What the data flow assumes at the function's edges.
 #[derive(Clone, Copy)]
-struct Terms {
-    at_return: u32,
+pub(crate) struct Terms {
+    pub at_return: u32,
     /// At exits of which nothing is known, and calls with a convention of their own.
-    unknown: u32,
+    pub unknown: u32,
     /// Levels of callees to look into.
-    levels: u8,
+    pub levels: u8,
     /// The first pass: calls read nothing.
-    optimistic: bool,
+    pub optimistic: bool,
 }
 
 /// Successors of each node.
-struct Graph {
+pub(crate) struct Graph {
     /// Index of the target node inside the function.
-    target: Vec<u32>,
+    pub target: Vec<u32>,
     /// Further successors (fixups, alternatives): node, successor; `NONE`: outside. Sorted.
-    more: Vec<(u32, u32)>,
+    pub more: Vec<(u32, u32)>,
 }
 
 /// Live sets, one for each node of `flow`.
@@ -60,46 +57,8 @@ pub(crate) fn solve(shared: &Shared<'_>, flow: &Flow) -> Vec<u32> {
     sweep(shared, flow, &graph, terms, &evidence)
 }
 
-impl Shared<'_> {
-    /// The registers and flags of its caller that the function without an fentry site at `addr`
-    /// may read, as far as `levels` levels of callees tell.
-    fn reads_of(&self, addr: u64, levels: u8) -> u32 {
-        let Some(n) = self.index.region_at(addr) else {
-            return ALL;
-        };
-        let known = self.index.get(n).is_some_and(|s| s.addr == addr);
-        let Some(region) = self.index.region(n) else {
-            return ALL;
-        };
-        if levels == 0 || !known || region.end.saturating_sub(region.start) > CALLEE_SIZE {
-            return ALL;
-        }
-        self.reads.get((addr, levels), || {
-            let mut scratch = crate::flow::Scratch::new();
-            let Some(flow) = self.flow(n, false, &mut scratch) else {
-                return ALL;
-            };
-            if !flow.incomplete.is_empty() {
-                return ALL;
-            }
-            let graph = Graph::new(&flow);
-            // What is live at its return is the caller's matter, who keeps everything that is live
-            // behind the call live before it.
-            let terms = Terms {
-                at_return: RSP,
-                unknown: ALL,
-                levels: levels - 1,
-                optimistic: false,
-            };
-            let live = sweep(self, &flow, &graph, terms, &[]);
-            let entry = flow.index_of(addr).and_then(|n| live.get(n).copied());
-            entry.unwrap_or(ALL)
-        })
-    }
-}
-
 impl Graph {
-    fn new(flow: &Flow) -> Self {
+    pub(crate) fn new(flow: &Flow) -> Self {
         let index = |addr: u64| flow.index_of(addr).map_or(NONE, |n| n as u32);
         let target = flow
             .nodes
@@ -121,14 +80,14 @@ impl Graph {
 
 /// How one node changes the set: `live before = uses | (live after & !kills)`.
 #[derive(Clone, Copy)]
-struct Effect {
-    uses: u32,
-    kills: u32,
+pub(crate) struct Effect {
+    pub uses: u32,
+    pub kills: u32,
     /// Joined with what is live after (exits, other successors outside).
     out: u32,
 }
 
-fn sweep(
+pub(crate) fn sweep(
     shared: &Shared<'_>,
     flow: &Flow,
     graph: &Graph,
@@ -195,14 +154,23 @@ fn sweep(
     vec![ALL; nodes.len()]
 }
 
-fn effect(shared: &Shared<'_>, flow: &Flow, node: &Node, terms: Terms, evidence: u32) -> Effect {
+pub(crate) fn effect(
+    shared: &Shared<'_>,
+    flow: &Flow,
+    node: &Node,
+    terms: Terms,
+    evidence: u32,
+) -> Effect {
     let mut e = Effect {
         uses: node.uses,
         kills: node.kills,
         out: 0,
     };
     match node.leave {
-        Leave::Not | Leave::NoReturn | Leave::Trap => {}
+        Leave::Not => {}
+        // Not read by the code, but by whoever unwinds the stack from there.
+        Leave::NoReturn | Leave::Trap if !terms.optimistic => e.out = SAVED,
+        Leave::NoReturn | Leave::Trap => {}
         Leave::Return => e.out = terms.at_return,
         Leave::Tail => e.out = tail(shared, flow, node, terms),
         Leave::IndirectTail if flow.abi || terms.optimistic => {
@@ -243,14 +211,15 @@ fn tail(shared: &Shared<'_>, flow: &Flow, node: &Node, terms: Terms) -> u32 {
         c if c.contains(Class::SPECIAL) => ALL,
         c if c.intersects(Class::FENTRY | Class::TRAMPOLINE) => ARGS | SAVED,
         // It returns to our caller, who knows the ABI; what it leaves alone of the result is ours.
-        _ => shared.reads_of(node.target, terms.levels) | AT_RETURN,
+        _ => shared.callee(node.target, terms.levels).reads | AT_RETURN,
     }
 }
 
 fn call(shared: &Shared<'_>, node: &Node, terms: Terms, evidence: u32, e: &mut Effect) {
     if terms.optimistic {
         e.uses = RSP;
-        e.kills = if node.bits.contains(Bits::OPAQUE) {
+        let keeps = Bits::OPAQUE | Bits::TRANSPARENT;
+        e.kills = if node.bits.intersects(keeps) {
             0
         } else {
             RAX | RDX
@@ -259,11 +228,16 @@ fn call(shared: &Shared<'_>, node: &Node, terms: Terms, evidence: u32, e: &mut E
     }
     let start = shared.index.at(node.target);
     let class = start.map_or(Class::empty(), |s| s.class);
+    // The functions on the list of those that do not return are C functions.
+    let c_code = Class::FENTRY | Class::TRAMPOLINE | Class::NO_RETURN;
     let by_abi = node.kind == InsnKind::IndirectCall
         || node.sites.contains(Sites::STATIC_CALL)
-        || class.intersects(Class::FENTRY | Class::TRAMPOLINE) && !class.contains(Class::SPECIAL);
+        || class.intersects(c_code) && !class.contains(Class::SPECIAL);
     if node.bits.contains(Bits::OPAQUE) {
         e.uses = ALL;
+        e.kills = 0;
+    } else if node.bits.contains(Bits::TRANSPARENT) {
+        e.uses = RSP;
         e.kills = 0;
     } else if by_abi {
         e.uses |= ARGS | RSP;
@@ -272,7 +246,8 @@ fn call(shared: &Shared<'_>, node: &Node, terms: Terms, evidence: u32, e: &mut E
     } else {
         // Assembly, or C without tracing: it may preserve what the ABI lets it destroy, and the
         // code behind may rely on that.
-        e.uses |= RSP | shared.reads_of(node.target, terms.levels);
-        e.kills = 0;
+        let callee = shared.callee(node.target, terms.levels);
+        e.uses |= RSP | callee.reads;
+        e.kills = callee.destroys & !(evidence & !(RAX | RDX));
     }
 }

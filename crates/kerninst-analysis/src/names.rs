@@ -160,13 +160,25 @@ pub(crate) fn is_special(name: &str) -> bool {
     SPECIAL_PREFIXES.iter().any(|p| name.starts_with(p))
 }
 
-/// Is a static call with this key (`__SCK__NAME`) made by inline assembly, with a convention of its own?
-/// (arch/x86/include/asm/preempt.h and xen/hypercall.h, 6.12)
-pub(crate) fn is_special_key(name: &str) -> bool {
-    let Some(rest) = name.strip_prefix("__SCK__") else {
-        return false;
-    };
-    rest.starts_with("preempt_schedule") || rest.starts_with("xen_hypercall")
+/// Convention of a static call that inline assembly makes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum KeyConvention {
+    /// A C function.
+    C,
+    /// Nothing is passed and everything is preserved: `preempt_schedule`, `preempt_schedule_notrace`
+    /// (arch/x86/include/asm/preempt.h, entry/thunk.S, 6.12).
+    Preserves,
+    /// Registers of its own: `xen_hypercall` (arch/x86/include/asm/xen/hypercall.h, 6.12).
+    Own,
+}
+
+/// The convention of static calls with this key (`__SCK__NAME`).
+pub(crate) fn key_convention(name: &str) -> KeyConvention {
+    match name.strip_prefix("__SCK__") {
+        Some(rest) if rest.starts_with("preempt_schedule") => KeyConvention::Preserves,
+        Some(rest) if rest.starts_with("xen_hypercall") => KeyConvention::Own,
+        _ => KeyConvention::C,
+    }
 }
 
 #[cfg(test)]

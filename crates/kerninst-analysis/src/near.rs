@@ -110,5 +110,5 @@ fn covering<T: Entry>(slice: &[T], addr: u64) -> impl Iterator<Item = &T> {
         .unwrap_or(&[])
         .iter()
         .take_while(move |e| e.addr() <= addr)
-        .filter(move |e| addr < e.addr().saturating_add(e.len()))
+        .filter(move |e| addr < e.addr().saturating_add(e.span()))
 }

@@ -22,6 +22,8 @@ bitflags::bitflags! {
         const FALLS_OUT = 1 << 5;
         /// The call does not return, which is seen only from what follows it (nothing but fill).
         const NO_RETURN_BY_LAYOUT = 1 << 6;
+        /// A call that is passed nothing and preserves everything.
+        const TRANSPARENT = 1 << 8;
         /// The static key sense: the target side runs while the key is disabled.
         const KEY_INVERTED = 1 << 7;
     }

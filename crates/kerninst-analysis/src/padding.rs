@@ -1,154 +1,167 @@
 //! Free bytes: fill between and inside functions that control never reaches.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use kerninst_kernel::{Entry, Table};
 
 use crate::Analysis;
 use crate::decode::fill_len;
-use crate::function::{EdgeKind, EdgeTarget, Function, InsnKind};
+use crate::flow::Scratch;
+use crate::function::InsnKind;
 use crate::names::Class;
+use crate::node::{Bits, Flow, Leave, Node};
 use crate::reach::NO_RETURN_LEVELS;
+use crate::shared::Shared;
 
-/// Gaps longer than this are not looked through as a whole (alignment of sections: up to 2 MiB).
+/// Gaps longer than this (alignment of sections: up to 2 MiB) count only if they are int3 throughout.
 const LONG: u64 = 4096;
-/// Longest nop.
-const NOP: u64 = 16;
+
+/// What one region leaves free.
+pub(crate) struct Gaps {
+    /// Proven free bytes, sorted.
+    free: Vec<Range<u64>>,
+    /// Control runs out of the region's end into what follows, or that is not known.
+    runs_out: bool,
+}
 
 impl Analysis<'_> {
     /// Bytes that are proven free, in ranges within `reach` bytes of `addr` (`addr - reach..addr + reach`):
     /// nop or int3 fill that control never reaches, that no symbol but `__pfx_`/`__cfi_` names and no
     /// table mentions. Sorted; ranges that touch are one.
     pub fn padding_near(&self, addr: u64, reach: u64) -> Vec<Range<u64>> {
-        let index = &self.shared().index;
+        let shared = self.shared();
+        let index = &shared.index;
         let Some(text) = index.text_at(addr) else {
             return Vec::new();
         };
         let window =
             addr.saturating_sub(reach).max(text.start)..addr.saturating_add(reach).min(text.end());
         let mut free: Vec<Range<u64>> = Vec::new();
-        let first = index.region_at(window.start).unwrap_or(0);
+        let first = match index.region_at(window.start) {
+            Some(n) => n,
+            None => index.first_from(window.start),
+        };
         for n in first..index.len() {
-            let Some(region) = index.region(n) else { break };
-            if region.start >= window.end {
-                break;
-            }
-            let padding = index
-                .get(n)
-                .is_some_and(|s| s.class.contains(Class::PADDING));
-            if padding {
-                self.symbol_padding(n, region, &mut free);
-            } else {
-                self.function_gaps(n, region, &window, &mut free);
+            match index.region(n) {
+                Some(region) if region.start < window.end => {
+                    free.extend(shared.gaps(n).free.iter().cloned());
+                }
+                _ => break,
             }
         }
         merge(free, &window)
     }
+}
+
+impl Shared<'_> {
+    /// What region number `n` leaves free.
+    fn gaps(&self, n: usize) -> Arc<Gaps> {
+        let Some((start, region)) = self.index.get(n).zip(self.index.region(n)) else {
+            return Arc::new(Gaps {
+                free: Vec::new(),
+                runs_out: true,
+            });
+        };
+        self.padding.get(start.addr, || {
+            Arc::new(if start.class.contains(Class::PADDING) {
+                self.symbol_padding(n, region)
+            } else {
+                self.function_gaps(n, &region)
+            })
+        })
+    }
 
     /// All of a `__pfx_`/`__cfi_` region, if it is fill (the kernel may keep code there: call depth
     /// tracking, FineIBT) and the function before does not run into it.
-    fn symbol_padding(&self, n: usize, region: Range<u64>, free: &mut Vec<Range<u64>>) {
-        let before = n.checked_sub(1).and_then(|b| {
-            let start = self.shared().index.get(b)?;
-            // Padding behind padding: no code before.
-            (!start.class.contains(Class::PADDING)).then(|| self.numbered(b))
+    fn symbol_padding(&self, n: usize, region: Range<u64>) -> Gaps {
+        let before = n.checked_sub(1).filter(|&b| {
+            self.index.region(b).is_some_and(|r| r.end == region.start)
+                && self
+                    .index
+                    .get(b)
+                    .is_some_and(|s| !s.class.contains(Class::PADDING))
         });
-        let runs_in = match before {
-            None => false,
-            Some(None) => true,
-            Some(Some(f)) => !f.is_complete() || runs_out(&f, region.start),
-        };
-        if !runs_in && self.is_fill(&region) && self.is_unmentioned(&region) {
-            free.push(region);
+        let runs_in = before.is_some_and(|b| self.gaps(b).runs_out);
+        let free = !runs_in && self.is_fill(&region) && self.is_unmentioned(&region);
+        Gaps {
+            free: free.then_some(region).into_iter().collect(),
+            runs_out: false,
         }
     }
 
     /// The fill in the gaps behind instructions of a function that do not go on.
-    fn function_gaps(
-        &self,
-        n: usize,
-        region: Range<u64>,
-        window: &Range<u64>,
-        free: &mut Vec<Range<u64>>,
-    ) {
-        let Some(function) = self.numbered(n) else {
-            return;
+    fn function_gaps(&self, n: usize, region: &Range<u64>) -> Gaps {
+        let mut gaps = Gaps {
+            free: Vec::new(),
+            runs_out: true,
         };
+        let Some(flow) = self.flow(n, false, &mut Scratch::new()) else {
+            return gaps;
+        };
+        if !flow.incomplete.is_empty() {
+            return gaps;
+        }
+        gaps.runs_out = flow.nodes.iter().any(|n| n.bits.contains(Bits::FALLS_OUT));
+        // Cold parts and assembly may be entered at places that are not known here, which all lead
+        // to code: only what lies behind the last instruction is certain.
         let cold = self
-            .shared()
             .index
             .get(n)
             .is_none_or(|s| s.class.contains(Class::COLD));
-        if !function.is_complete() {
-            return;
-        }
-        let from = function.insns.partition_point(|i| i.addr < region.start);
-        let to = function.insns.partition_point(|i| i.addr < region.end);
-        for at in from..to {
-            let Some(insn) = function.insns.get(at) else {
-                break;
-            };
-            let next = at.checked_add(1).filter(|&n| n < to);
-            if cold && next.is_some() {
-                // A cold part may be entered at places that only its function knows.
+        let inner = flow.abi && !cold;
+        let from = flow.nodes.partition_point(|i| i.addr < region.start);
+        let to = flow.nodes.partition_point(|i| i.addr < region.end);
+        let nodes = flow.nodes.get(from..to).unwrap_or(&[]);
+        for (at, node) in nodes.iter().enumerate() {
+            let next = nodes.get(at + 1);
+            if next.is_some() && !inner {
                 continue;
             }
-            let next = next.and_then(|n| function.insns.get(n));
-            let mut gap = insn.end()..next.map_or(region.end, |i| i.addr);
-            if gap.start >= gap.end || gap.end <= window.start || gap.start >= window.end {
-                continue;
-            }
-            if !self.ends(&function, at) {
+            let mut gap = node.end()..next.map_or(region.end, |i| i.addr);
+            if gap.start >= gap.end || !self.ends(&flow, node) {
                 continue;
             }
             // A tail call by static call: the kernel writes 5 bytes, whatever is there now.
-            for call in self.kernel().tables().static_calls.in_range(gap.clone()) {
+            for call in self
+                .index
+                .kernel
+                .tables()
+                .static_calls
+                .in_range(gap.clone())
+            {
                 gap.start = gap.start.max(call.addr.saturating_add(5));
             }
-            if gap.end.saturating_sub(gap.start.min(gap.end)) > LONG {
-                gap.end = gap.end.min(window.end.saturating_add(NOP));
-                if !self.is_int3(&gap) {
-                    continue;
-                }
-            }
-            if gap.start < gap.end && self.is_fill(&gap) && self.is_unmentioned(&gap) {
-                free.push(gap);
+            let long = gap.end.saturating_sub(gap.start) > LONG;
+            let fill = if long {
+                self.is_int3(&gap)
+            } else {
+                self.is_fill(&gap)
+            };
+            if gap.start < gap.end && fill && self.is_unmentioned(&gap) {
+                gaps.free.push(gap);
             }
         }
+        gaps
     }
 
     /// Is it certain that control does not go on behind this instruction? A call counts only if its
-    /// callee is known not to return, not by what follows it.
-    fn ends(&self, function: &Function, at: usize) -> bool {
-        let Some(insn) = function.insns.get(at) else {
-            return false;
-        };
-        let Some(block) = function.blocks.get(insn.block as usize) else {
-            return false;
-        };
-        let goes_on = |kind: EdgeKind| {
-            matches!(
-                kind,
-                EdgeKind::FallThrough
-                    | EdgeKind::CallReturn
-                    | EdgeKind::TrapResume
-                    | EdgeKind::StaticKeyOn
-                    | EdgeKind::StaticKeyOff
-            )
-        };
-        if block.end != insn.end() || function.block_edges(block).iter().any(|e| goes_on(e.kind)) {
+    /// callee is known not to return, not by what follows it; a trap does not count.
+    fn ends(&self, flow: &Flow, node: &Node) -> bool {
+        if node.bits.contains(Bits::FALLS) || flow.extra.iter().any(|e| e.0 == node.addr) {
             return false;
         }
-        match insn.kind {
+        match node.kind {
             InsnKind::Jmp | InsnKind::TailCall | InsnKind::IndirectJmp | InsnKind::Return => true,
-            InsnKind::Call => insn
-                .target
-                .is_some_and(|t| self.shared().never_returns(t, NO_RETURN_LEVELS)),
+            InsnKind::Call => {
+                node.leave == Leave::NoReturn && self.never_returns(node.target, NO_RETURN_LEVELS)
+            }
             _ => false,
         }
     }
 
-    fn is_fill(&self, range: &Range<u64>) -> bool {
+    /// Is every byte of the range part of a nop or an int3?
+    pub(crate) fn is_fill(&self, range: &Range<u64>) -> bool {
         let Some(mut bytes) = self.text_bytes(range) else {
             return false;
         };
@@ -168,16 +181,13 @@ impl Analysis<'_> {
 
     fn text_bytes(&self, range: &Range<u64>) -> Option<&[u8]> {
         let len = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
-        self.shared()
-            .index
-            .text_at(range.start)?
-            .get(range.start, len)
+        self.index.text_at(range.start)?.get(range.start, len)
     }
 
     /// No table names an address in the range, and no symbol but padding's lies in it.
     fn is_unmentioned(&self, range: &Range<u64>) -> bool {
-        let tables = self.kernel().tables();
-        let symbols = self.kernel().symbols();
+        let tables = self.index.kernel.tables();
+        let symbols = self.index.kernel.symbols();
         untouched(&tables.extable, range)
             && untouched(&tables.bugs, range)
             && untouched(&tables.jump_labels, range)
@@ -198,16 +208,8 @@ impl Analysis<'_> {
 fn untouched<T: Entry>(table: &Table<T>, range: &Range<u64>) -> bool {
     let near = table.in_range(range.clone());
     near.iter()
-        .all(|e| e.addr() >= range.end || e.addr().saturating_add(e.len()) <= range.start)
+        .all(|e| e.addr() >= range.end || e.addr().saturating_add(e.span()) <= range.start)
         && table.targets_in(range.clone()).next().is_none()
-}
-
-/// Does control leave the function by falling out of its end at `end`?
-fn runs_out(function: &Function, end: u64) -> bool {
-    function.edges.iter().any(|e| {
-        e.kind != EdgeKind::Exit
-            && matches!(e.to, EdgeTarget::Exit(crate::ExitKind::TailCall(t)) if t == end)
-    })
 }
 
 /// Sorts, joins ranges that touch, and cuts to the window.

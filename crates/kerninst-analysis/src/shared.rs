@@ -5,9 +5,11 @@ use std::sync::{Arc, OnceLock, RwLock};
 
 use kerninst_kernel::Kernel;
 
+use crate::callee::Callee;
 use crate::cross::References;
 use crate::hash::AddrMap;
 use crate::index::Index;
+use crate::padding::Gaps;
 
 /// The index of starts and the caches; shared by all threads.
 pub(crate) struct Shared<'k> {
@@ -16,8 +18,10 @@ pub(crate) struct Shared<'k> {
     pub no_return: Memo<(u64, u8), bool>,
     /// Instructions that control reaches within a region from its start (offsets, sorted).
     pub reach: Memo<u64, Arc<[u32]>>,
-    /// What a function without an fentry site reads of its caller's registers.
-    pub reads: Memo<(u64, u8), u32>,
+    /// What functions without an fentry site do to their caller's registers.
+    pub callees: Memo<(u64, u8), Callee>,
+    /// Free bytes of regions.
+    pub padding: Memo<u64, Arc<Gaps>>,
     references: OnceLock<References>,
 }
 
@@ -27,7 +31,8 @@ impl<'k> Shared<'k> {
             index: Index::new(kernel),
             no_return: Memo::default(),
             reach: Memo::default(),
-            reads: Memo::default(),
+            callees: Memo::default(),
+            padding: Memo::default(),
             references: OnceLock::new(),
         }
     }
