@@ -156,6 +156,34 @@ struct Stored {
     letter: u8,
 }
 
+/// A piece of a compressed name.
+pub(crate) struct Token {
+    /// Its first bytes, for a copy of constant size.
+    short: [u8; 8],
+    long: Vec<u8>,
+    len: usize,
+}
+
+impl Token {
+    /// What is no ASCII becomes `?`.
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        let long: Vec<u8> = bytes
+            .iter()
+            .map(|&b| if b.is_ascii() { b } else { b'?' })
+            .collect();
+        let mut short = [0; 8];
+        short
+            .iter_mut()
+            .zip(&long)
+            .for_each(|(to, from)| *to = *from);
+        Self {
+            short,
+            len: long.len(),
+            long,
+        }
+    }
+}
+
 const NO_SIZE: u32 = u32::MAX;
 const CORE: u16 = 0;
 const NIL: u32 = u32::MAX;
@@ -177,16 +205,30 @@ struct NameIndex {
     next: Vec<u32>,
 }
 
+/// Looks at 24 bytes at most, a word at a time: the table over all names is built in one pass.
 fn hash(name: &str) -> u32 {
-    // FNV-1a: names are short, and the table is built in one pass over all of them.
-    name.bytes().fold(0x811c_9dc5_u32, |h, b| {
-        (h ^ u32::from(b)).wrapping_mul(0x0100_0193)
-    })
+    let name = name.as_bytes();
+    let mixed = match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
+        (Some(first), Some(last)) => {
+            let middle = name
+                .get(name.len() / 2 - 4..)
+                .and_then(|m| m.first_chunk::<8>())
+                .unwrap_or(first);
+            u64::from_le_bytes(*first)
+                ^ u64::from_le_bytes(*last).rotate_left(23)
+                ^ u64::from_le_bytes(*middle).rotate_left(41)
+        }
+        _ => name.iter().fold(0, |h, &b| h << 8 | u64::from(b)),
+    };
+    let mixed = (mixed ^ name.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 32) as u32
 }
 
 /// Collects symbols, then sorts them once.
 pub struct SymbolsBuilder {
-    names: String,
+    names: Vec<u8>,
+    /// How much of `names` is used; the rest is room.
+    names_len: usize,
     stored: Vec<Stored>,
     modules: Vec<String>,
     limits: Vec<Range<u64>>,
@@ -195,7 +237,8 @@ pub struct SymbolsBuilder {
 impl Default for SymbolsBuilder {
     fn default() -> Self {
         Self {
-            names: String::new(),
+            names: Vec::new(),
+            names_len: 0,
             stored: Vec::new(),
             modules: vec![String::new()],
             limits: Vec::new(),
@@ -235,10 +278,13 @@ impl SymbolsBuilder {
         while !name.is_char_boundary(len) {
             len -= 1;
         }
+        self.names.truncate(self.names_len);
         let Ok(at) = u32::try_from(self.names.len()) else {
             return;
         };
-        self.names.push_str(name.get(..len).unwrap_or(""));
+        self.names
+            .extend_from_slice(name.get(..len).unwrap_or("").as_bytes());
+        self.names_len = self.names.len();
         let size = size.and_then(|s| u32::try_from(s).ok()).unwrap_or(NO_SIZE);
         self.stored.push(Stored {
             addr,
@@ -249,18 +295,64 @@ impl SymbolsBuilder {
             letter,
         });
     }
-    /// Adds a core symbol whose name is given as bytes; what is no ASCII becomes `?`.
-    pub(crate) fn add_bytes(&mut self, name: &[u8], addr: u64, letter: u8) {
-        match std::str::from_utf8(name) {
-            Ok(name) => self.add(name, addr, None, letter, None),
-            Err(_) => {
-                let name: String = name
-                    .iter()
-                    .map(|&b| if b.is_ascii() { b as char } else { '?' })
-                    .collect();
-                self.add(&name, addr, None, letter, None);
-            }
+    /// Makes room for `more` core symbols that come through [`SymbolsBuilder::add_tokens`].
+    pub(crate) fn reserve(&mut self, more: usize) {
+        self.stored.reserve(more);
+    }
+    /// Adds a core symbol whose letter and name are these tokens, put together. All tokens are ASCII.
+    pub(crate) fn add_tokens(
+        &mut self,
+        list: &[u8],
+        tokens: &[Token; 256],
+        addr: u64,
+    ) -> Option<()> {
+        let start = self.names_len;
+        let mut at = start;
+        // Room is made in large steps, ahead: this loop runs two million times for one kernel.
+        if self.names.len() < start + 8 * list.len() + 8 {
+            self.names.resize(start + 8 * list.len() + (1 << 20), 0);
         }
+        for &t in list {
+            let token = &tokens[usize::from(t)];
+            match self.names.get_mut(at..at + 8) {
+                // A copy of constant size, of which the next token overwrites what is too much.
+                Some(to) if token.len <= 8 => to.copy_from_slice(&token.short),
+                _ => {
+                    self.names.resize(self.names.len().max(at) + token.len, 0);
+                    self.names
+                        .get_mut(at..at + token.len)?
+                        .copy_from_slice(&token.long);
+                }
+            }
+            at += token.len;
+        }
+        self.names_len = at;
+        let letter = *self.names.get(start)?;
+        let len = u16::try_from(at.checked_sub(start + 1)?)
+            .ok()
+            .filter(|l| *l > 0)?;
+        let name = u32::try_from(start + 1).ok()?;
+        self.stored.push(Stored {
+            addr,
+            name,
+            size: NO_SIZE,
+            len,
+            module: CORE,
+            letter,
+        });
+        Some(())
+    }
+    /// The address of the core symbol `name`, before there is an index.
+    pub(crate) fn find(&self, name: &str) -> Option<u64> {
+        let is_it = |s: &&Stored| {
+            usize::from(s.len) == name.len()
+                && s.module == CORE
+                && self
+                    .names
+                    .get(s.name as usize..)
+                    .is_some_and(|n| n.starts_with(name.as_bytes()))
+        };
+        self.stored.iter().find(is_it).map(|s| s.addr)
     }
     fn module_number(&mut self, name: &str) -> u16 {
         // kallsyms lists a module's symbols together: the last one is nearly always it.
@@ -285,8 +377,16 @@ impl SymbolsBuilder {
         // Stable, and linear on what the kernel gives: runs sorted by address.
         self.stored.sort_by_key(|s| s.addr);
         self.limits.sort_by_key(|r| r.start);
+        self.names.truncate(self.names_len);
+        let names = String::from_utf8(self.names).unwrap_or_else(|e| {
+            // Only pieces of valid text were put in: this does not happen.
+            e.into_bytes()
+                .into_iter()
+                .map(|b| if b.is_ascii() { b as char } else { '?' })
+                .collect()
+        });
         Symbols {
-            names: self.names,
+            names,
             stored: self.stored,
             modules: self.modules,
             limits: self.limits,
@@ -300,7 +400,8 @@ impl Symbols {
     #[must_use]
     pub fn into_builder(self) -> SymbolsBuilder {
         SymbolsBuilder {
-            names: self.names,
+            names_len: self.names.len(),
+            names: self.names.into_bytes(),
             stored: self.stored,
             modules: self.modules,
             limits: self.limits,
@@ -319,6 +420,16 @@ impl Symbols {
     /// All symbols by address.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Symbol<'_>> {
         (0..self.stored.len()).filter_map(|i| self.view(i as u32))
+    }
+    /// Code symbols only (text and weak), by address: quicker than filtering [`Symbols::iter`].
+    pub fn text(&self) -> impl DoubleEndedIterator<Item = Symbol<'_>> {
+        let is_text = |s: &Stored| matches!(s.letter, b't' | b'T' | b'w' | b'W');
+        let indices = self
+            .stored
+            .iter()
+            .enumerate()
+            .filter(move |(_, s)| is_text(s));
+        indices.filter_map(|(i, _)| self.view(i as u32))
     }
     fn view(&self, index: u32) -> Option<Symbol<'_>> {
         let s = self.stored.get(index as usize)?;

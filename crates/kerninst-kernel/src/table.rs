@@ -9,7 +9,7 @@ pub trait Entry: Clone + Send + Sync + 'static {
     /// The text address it is about (its first byte).
     fn addr(&self) -> u64;
     /// Bytes of text that it covers from `addr` on; 1 where the table does not say.
-    fn len(&self) -> u64 {
+    fn span(&self) -> u64 {
         1
     }
     /// A second text address that it names (fixup, jump target): control may arrive there.
@@ -97,7 +97,7 @@ impl<T: Entry> Table<T> {
                 break;
             }
             i -= 1;
-            if e.addr().saturating_add(e.len()) > range.start {
+            if e.addr().saturating_add(e.span()) > range.start {
                 from = i;
             }
         }

@@ -60,3 +60,17 @@ impl BzImage {
             .map(Into::into)
     }
 }
+
+/// The payload's last four bytes are its unpacked size, in every format (arch/x86/boot/compressed/mkpiggy.c).
+pub(super) fn check_size(payload: &[u8], unpacked: usize) -> Result<(), Reason> {
+    let stated = payload
+        .len()
+        .checked_sub(4)
+        .and_then(|at| u32_at(payload, at));
+    match stated {
+        Some(stated) if stated as usize != unpacked => Err(Reason::Corrupt(format!(
+            "its payload unpacks to {unpacked} bytes, and says {stated}"
+        ))),
+        _ => Ok(()),
+    }
+}

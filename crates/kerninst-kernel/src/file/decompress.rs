@@ -48,9 +48,20 @@ fn read(format: &str, reader: impl Read, guess: usize) -> Result<Vec<u8>, String
 }
 
 fn zstd(bytes: &[u8]) -> Result<Vec<u8>, String> {
-    let decoder = ruzstd::decoding::StreamingDecoder::new(bytes)
+    let mut decoder = ruzstd::decoding::StreamingDecoder::new(bytes)
         .map_err(|e| format!("damaged zstd data: {e}"))?;
-    read("zstd", decoder, bytes.len() * 6)
+    let plain = read("zstd", &mut decoder, bytes.len() * 6)?;
+    // The decoder leaves this comparison to its user.
+    let (stated, found) = (
+        decoder.decoder.get_checksum_from_data(),
+        decoder.decoder.get_calculated_checksum(),
+    );
+    match (stated, found) {
+        (Some(stated), Some(found)) if stated != found => Err(format!(
+            "damaged zstd data: its checksum is {found:#x}, not {stated:#x}"
+        )),
+        _ => Ok(plain),
+    }
 }
 
 /// `lz4 -l`: a magic number, then blocks of at most 8 MiB with their compressed sizes in front.

@@ -60,9 +60,11 @@ fn parse(mut bytes: Vec<u8>, name: &str) -> Result<Kernel, Reason> {
     if let Some(image) = bzimage::BzImage::parse(&bytes)? {
         release = image.release(&bytes);
         let payload = image.payload(&bytes)?;
-        bytes = decompress::decompress(payload)
+        let plain = decompress::decompress(payload)
             .map_err(Reason::Corrupt)?
             .ok_or_else(|| Reason::Corrupt("its payload is compressed in an unknown way".into()))?;
+        bzimage::check_size(payload, plain.len())?;
+        bytes = plain;
     } else if let Some(plain) = decompress::decompress(&bytes).map_err(Reason::Corrupt)? {
         bytes = plain;
     }

@@ -99,7 +99,7 @@ pub(super) fn kernel(elf: Elf, release: Option<String>) -> Result<Kernel, Reason
         (Arc::clone(&image), Arc::clone(&image), Arc::clone(&btf));
     let images: Vec<Range<u64>> = match (texts.first(), texts.last()) {
         // One table describes all text of the image, init text included.
-        (Some(first), Some(last)) => vec![first.0.start..last.0.end],
+        (Some(first), Some(last)) => std::iter::once(first.0.start..last.0.end).collect(),
         _ => Vec::new(),
     };
     Ok(Kernel {

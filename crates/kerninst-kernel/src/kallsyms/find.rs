@@ -3,10 +3,13 @@
 use memchr::memmem;
 
 use super::{Layout, name_len, relative_base};
-use crate::bytes::{i32_at, u16_at, u32_at};
+use crate::bytes::{i32_at, u16_at, u32_at, u64_at};
 
 /// Fewer symbols than this is no kernel; more than this neither.
 const COUNTS: std::ops::Range<usize> = 1_000..4_000_000;
+
+/// Names that are looked at in all before the search is given up.
+const MOST_NAMES: usize = 64 << 20;
 
 fn align8(at: usize) -> usize {
     at.next_multiple_of(8)
@@ -74,26 +77,30 @@ fn token_tables(bytes: &[u8], digit_at: usize) -> Option<(usize, usize)> {
 /// the offset of each 256th name. Searched backwards from the token table, which follows the markers (6.1, 6.12)
 /// or the markers and 3 bytes for each symbol (6.2, 6.3).
 fn names_before(bytes: &[u8], tokens: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
-    (8..=tokens.min(bytes.len()))
-        .rev()
-        .filter(|at| at.is_multiple_of(8))
-        .filter_map(move |names| {
-            let count = u32_at(bytes, names - 8)? as usize;
-            if u32_at(bytes, names - 4)? != 0 || !COUNTS.contains(&count) || count > tokens - names
-            {
-                return None;
-            }
-            names_fit(bytes, names, count, tokens).then_some((count, names))
-        })
+    let last = tokens.min(bytes.len()) / 8;
+    // Real data has a handful of candidates that fail early; made-up data must not take for ever.
+    let mut budget = MOST_NAMES;
+    (1..=last).rev().map(|n| n * 8).filter_map(move |names| {
+        // The count and its padding, read as one number.
+        let count = usize::try_from(u64_at(bytes, names - 8)?).unwrap_or(usize::MAX);
+        if !COUNTS.contains(&count) || count > tokens - names {
+            return None;
+        }
+        names_fit(bytes, names, count, tokens, &mut budget).then_some((count, names))
+    })
 }
 
-fn names_fit(bytes: &[u8], names: usize, count: usize, limit: usize) -> bool {
+fn names_fit(bytes: &[u8], names: usize, count: usize, limit: usize, budget: &mut usize) -> bool {
     let mut at = names;
     let mut markers = Vec::new();
     for i in 0..count {
         if i % 256 == 0 {
             markers.push(at - names);
         }
+        let Some(left) = budget.checked_sub(1) else {
+            return false;
+        };
+        *budget = left;
         match name_len(bytes, at) {
             // KSYM_NAME_LEN is 512.
             Some((len, skip)) if (1..=512).contains(&len) && at + skip + len <= limit => {

@@ -6,7 +6,7 @@
 
 mod find;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod text;
 
 pub(crate) use find::find;
@@ -14,6 +14,7 @@ pub(crate) use text::parse as parse_text;
 
 use crate::SymbolsBuilder;
 use crate::bytes::{i32_at, u16_at, u64_at};
+use crate::symbols::Token;
 
 /// Where the tables are, as offsets into the bytes searched.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +55,24 @@ pub(crate) fn decode(
     layout: &Layout,
     out: &mut SymbolsBuilder,
 ) -> Result<(), &'static str> {
-    let mut tokens: Vec<&[u8]> = Vec::with_capacity(256);
+    let tokens = tokens(bytes, layout)?;
+    out.reserve(layout.count);
+    let mut at = layout.names;
+    for i in 0..layout.count {
+        let (len, skip) = name_len(bytes, at).ok_or("names are truncated")?;
+        let list = bytes
+            .get(at + skip..at + skip + len)
+            .ok_or("names are truncated")?;
+        at += skip + len;
+        let offset = i32_at(bytes, layout.offsets + 4 * i).ok_or("offsets are truncated")?;
+        out.add_tokens(list, &tokens, layout.address(offset))
+            .ok_or("a symbol has no name, or too long a one")?;
+    }
+    Ok(())
+}
+
+fn tokens(bytes: &[u8], layout: &Layout) -> Result<Box<[Token; 256]>, &'static str> {
+    let mut tokens = Vec::with_capacity(256);
     for i in 0..256 {
         let at = u16_at(bytes, layout.token_index + 2 * i).ok_or("token index is truncated")?;
         let from = bytes
@@ -63,27 +81,9 @@ pub(crate) fn decode(
         // The longest token is far shorter than this; a bound keeps damaged tables cheap.
         let window = from.get(..from.len().min(1024)).unwrap_or(from);
         let len = memchr::memchr(0, window).ok_or("a token does not end")?;
-        tokens.push(window.get(..len).unwrap_or(&[]));
+        tokens.push(Token::new(window.get(..len).unwrap_or(&[])));
     }
-    let mut at = layout.names;
-    let mut name = Vec::with_capacity(512);
-    for i in 0..layout.count {
-        let (len, skip) = name_len(bytes, at).ok_or("names are truncated")?;
-        let list = bytes
-            .get(at + skip..at + skip + len)
-            .ok_or("names are truncated")?;
-        at += skip + len;
-        name.clear();
-        for &token in list {
-            name.extend_from_slice(tokens.get(usize::from(token)).copied().unwrap_or(&[]));
-        }
-        let Some((&letter, rest)) = name.split_first() else {
-            return Err("a symbol has no name");
-        };
-        let offset = i32_at(bytes, layout.offsets + 4 * i).ok_or("offsets are truncated")?;
-        out.add_bytes(rest, layout.address(offset), letter);
-    }
-    Ok(())
+    tokens.try_into().map_err(|_| "token index is truncated")
 }
 
 impl Layout {

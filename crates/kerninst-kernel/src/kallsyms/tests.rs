@@ -22,7 +22,7 @@ fn symbols(count: usize) -> Vec<(u64, u8, String)> {
 }
 
 /// Encodes like scripts/kallsyms.c. Token 1 stands for "_long", all other bytes for themselves.
-fn encode(symbols: &[(u64, u8, String)], new_order: bool, unsigned: bool) -> Vec<u8> {
+pub(crate) fn encode(symbols: &[(u64, u8, String)], new_order: bool, unsigned: bool) -> Vec<u8> {
     let mut names = Vec::new();
     let mut markers = Vec::new();
     let mut offsets = Vec::new();

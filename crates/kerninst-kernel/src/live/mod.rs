@@ -112,23 +112,21 @@ fn from_memory(
     if modules.is_empty() {
         return Ok((finish(builder, &modules, &image), modules));
     }
-    // The module list's head is needed to read the modules' symbols: look it up in the core kernel's.
-    let core = builder.build();
     let btf = (***btf)
         .as_ref()
         .ok_or("no usable /sys/kernel/btf/vmlinux")?;
-    let structs = Structs::read(&core, kcore, btf)?;
+    let structs = Structs::read(builder.find("modules"), kcore, btf)?;
     structs.complete(&mut modules);
-    let mut builder = core.into_builder();
     structs.add_symbols(kcore, &mut builder)?;
     Ok((finish(builder, &modules, &image), modules))
 }
 
-/// `.rodata` is at the next 2 MiB (or page) boundary after the text; Debian's kernels have it 16 MiB after `_text`.
+/// Where the tables are in `.rodata` is not known beforehand: on Debian's 6.1 and 6.12 they lie 17 to 21 MiB after `_text`,
+/// so that is read first; failing that, all of the image.
 fn decode_image(kcore: &Kcore, image: &Range<u64>, out: &mut SymbolsBuilder) -> Result<(), String> {
-    let end = image.end.min(image.start + (256 << 20));
-    let guess = image.start + (16 << 20);
-    let guess = guess..(guess + (8 << 20)).min(end);
+    const MIB: u64 = 1 << 20;
+    let end = image.end.min(image.start.saturating_add(256 * MIB));
+    let guess = image.start + 17 * MIB..(image.start + 21 * MIB).min(end);
     let mut reason = "the kernel's image is too small".to_string();
     for range in [guess, image.start..end] {
         if range.is_empty() {
@@ -177,7 +175,7 @@ fn from_proc(
     match (***btf)
         .as_ref()
         .ok_or("no usable /sys/kernel/btf/vmlinux".to_string())
-        .and_then(|b| Structs::read(&core, kcore, b))
+        .and_then(|b| Structs::read(core.addr_of("modules"), kcore, b))
     {
         Ok(structs) => structs.complete(&mut modules),
         Err(reason) => {
@@ -248,7 +246,7 @@ fn tables(shared: &Shared) -> Tables {
     if !modules.is_empty() {
         match btf
             .ok_or("no BTF".to_string())
-            .and_then(|b| Structs::read(symbols, &**memory, b))
+            .and_then(|b| Structs::read(symbols.addr_of("modules"), &**memory, b))
         {
             Ok(structs) => structs.add_tables(&**memory, &mut out),
             Err(reason) => out.missing("(all tables of modules)", None, reason),

@@ -7,7 +7,7 @@ use super::lists::walk;
 use crate::bytes::{cstr_at, u32_at, u64_at};
 use crate::tables::collect::{ALL, Collector, Facts, Kind};
 use crate::tables::decode::Part;
-use crate::{Btf, Memory, Module, ModuleState, Symbols, SymbolsBuilder};
+use crate::{Btf, Memory, Module, ModuleState, SymbolsBuilder};
 
 /// Parses `/proc/modules`: `name size refs users state address [taints]`. Lines that do not fit are left out.
 pub(crate) fn parse_proc(text: &str) -> Vec<Module> {
@@ -93,13 +93,13 @@ pub(crate) struct Structs<'b> {
 }
 
 impl<'b> Structs<'b> {
-    /// Walks the kernel's list of modules.
+    /// Walks the kernel's list of modules, at symbol `modules`.
     pub(crate) fn read(
-        symbols: &Symbols,
+        list: Option<u64>,
         memory: &dyn Memory,
         btf: &'b Btf,
     ) -> Result<Self, String> {
-        let head = symbols.addr_of("modules").ok_or("no symbol modules")?;
+        let head = list.ok_or("no symbol modules")?;
         let layout = Layout::new(btf).ok_or("BTF has no struct module")?;
         let mut found = Vec::new();
         for at in walk(&mut PageCache::new(memory), head, layout.list)? {

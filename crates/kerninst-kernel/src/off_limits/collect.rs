@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use super::{OffLimit, OffLimitRange, OffLimits};
-use crate::symbol_name::Derived;
 use crate::{Symbol, Symbols};
 
 /// Sections of text that are bounded by symbols (include/asm-generic/vmlinux.lds.h, arch/x86/kernel/vmlinux.lds.S).
@@ -119,7 +118,12 @@ impl Collector {
                 self.add(start..end, why);
             }
         }
-        for s in symbols.iter().filter(Symbol::is_text) {
+        let starts = Starts::new();
+        for s in symbols.text() {
+            let name = s.name.strip_prefix("__pfx_").unwrap_or(s.name);
+            if !starts.may_match(name) {
+                continue;
+            }
             if let Some(why) = by_name(&s) {
                 self.add(s.addr..s.end(), why);
             }
@@ -138,10 +142,7 @@ impl Collector {
     /// The `.cold` parts of functions that are off limits run in the same contexts.
     pub(crate) fn add_cold_parts(&mut self, symbols: &Symbols) {
         let known = OffLimits::new(self.ranges.clone());
-        for s in symbols
-            .iter()
-            .filter(|s| s.is_text() && s.derived() == Some(Derived::Cold))
-        {
+        for s in symbols.text().filter(|s| s.name.ends_with(".cold")) {
             let parent = s.name.strip_suffix(".cold").unwrap_or(s.name);
             let parents = symbols
                 .named(parent)
@@ -163,8 +164,39 @@ impl Collector {
     }
 }
 
+/// The first two letters of all names looked for: they rule out most of 100,000 symbols cheaply.
+struct Starts(Vec<bool>);
+
+impl Starts {
+    fn new() -> Self {
+        let mut starts = vec![false; 1 << 16];
+        let patterns = THUNK_PREFIXES
+            .iter()
+            .chain(&THUNK_NAMES)
+            .chain(&POKING_PREFIXES)
+            .chain(&POKING_NAMES);
+        for pattern in patterns.chain(&[TRAMPOLINE]) {
+            if let Some(start) = Self::index(pattern).and_then(|i| starts.get_mut(i)) {
+                *start = true;
+            }
+        }
+        Self(starts)
+    }
+    fn index(name: &str) -> Option<usize> {
+        name.as_bytes()
+            .first_chunk::<2>()
+            .map(|two| usize::from(u16::from_le_bytes(*two)))
+    }
+    fn may_match(&self, name: &str) -> bool {
+        Self::index(name).and_then(|i| self.0.get(i)) == Some(&true)
+    }
+}
+
+/// Static call trampolines (`STATIC_CALL_TRAMP_PREFIX`, include/linux/static_call_types.h).
+const TRAMPOLINE: &str = "__SCT__";
+
 fn by_name(s: &Symbol<'_>) -> Option<OffLimit> {
-    if s.name.starts_with("__SCT__") {
+    if s.name.starts_with(TRAMPOLINE) {
         return Some(OffLimit::StaticCallTrampoline);
     }
     if s.module.is_some() {

@@ -278,27 +278,17 @@ impl Collector {
         fn table<T: Entry>(
             parts: &mut Vec<(Kind, Part)>,
             kind: Kind,
-            decode: impl Fn(&Part) -> Vec<T> + Send + 'static,
+            decode: fn(&Part) -> Vec<T>,
         ) -> Table<T> {
             let mine: Vec<Part> = parts.extract_if(.., |p| p.0 == kind).map(|p| p.1).collect();
-            Table::lazy(move || mine.iter().flat_map(|p| decode(p)).collect())
+            Table::lazy(move || concat(mine.iter().map(decode)))
         }
         let sites =
             |parts: &mut _, kind| -> Table<Site> { table(parts, kind, decode::relative_sites) };
         // The build clears entries of weak functions that were replaced (scripts/sorttable.c): they are 0.
-        let fentry_sites = |p: &Part| {
-            decode::absolute_sites(p)
-                .into_iter()
-                .filter(|s| s.addr != 0)
-                .collect()
-        };
-        let mcount = table(&mut parts, Kind::Mcount, fentry_sites);
+        let mcount = table(&mut parts, Kind::Mcount, decode::mcount_loc);
         missing.sort_by(|a, b| (&a.module, a.table).cmp(&(&b.module, b.table)));
-        let orc = Table::lazy(move || {
-            orc.iter()
-                .flat_map(|(ip, raw)| decode::orc(ip, raw))
-                .collect()
-        });
+        let orc = Table::lazy(move || concat(orc.iter().map(|(ip, raw)| decode::orc(ip, raw))));
         Tables {
             extable: table(&mut parts, Kind::ExTable, decode::extable),
             bugs: table(&mut parts, Kind::Bugs, decode::bugs),
@@ -316,6 +306,17 @@ impl Collector {
             missing,
         }
     }
+}
+
+/// One list of several, in the order of their first entries: each is nearly sorted, the whole then is too.
+fn concat<T: Entry>(parts: impl Iterator<Item = Vec<T>>) -> Vec<T> {
+    let mut parts: Vec<Vec<T>> = parts.filter(|p| !p.is_empty()).collect();
+    parts.sort_by_key(|p| p.first().map(Entry::addr));
+    let mut parts = parts.into_iter();
+    // The core kernel's, by far the longest, comes first: it is not copied.
+    let mut all = parts.next().unwrap_or_default();
+    parts.for_each(|mut p| all.append(&mut p));
+    all
 }
 
 /// No table is larger than this; a larger one is a sign of wrong bounds.

@@ -13,7 +13,9 @@ pub(crate) struct Part {
 impl Part {
     fn entries<T>(&self, stride: usize, entry: impl Fn(&Self, usize) -> Option<T>) -> Vec<T> {
         let count = self.bytes.len() / stride;
-        (0..count).filter_map(|i| entry(self, i * stride)).collect()
+        let mut out = Vec::with_capacity(count);
+        out.extend((0..count).filter_map(|i| entry(self, i * stride)));
+        out
     }
     /// The address that the self-relative field at `at` names.
     fn relative(&self, at: usize) -> Option<u64> {
@@ -88,6 +90,13 @@ pub(crate) fn relative_sites(part: &Part) -> Vec<Site> {
     })
 }
 
+/// `__mcount_loc`: addresses. The build clears those in weak functions that were replaced (scripts/sorttable.c).
+pub(crate) fn mcount_loc(part: &Part) -> Vec<Site> {
+    let mut sites = absolute_sites(part);
+    sites.retain(|s| s.addr != 0);
+    sites
+}
+
 /// A list of addresses: `__mcount_loc`, `_kprobe_blacklist`.
 pub(crate) fn absolute_sites(part: &Part) -> Vec<Site> {
     part.entries(8, |p, at| {
@@ -146,8 +155,16 @@ fn plausible(entries: &[Alternative]) -> bool {
 /// `.orc_unwind_ip` (self-relative s32) and `.orc_unwind` (6 bytes each, arch/x86/include/asm/orc_types.h), side by side.
 pub(crate) fn orc(ip: &Part, raw: &[u8]) -> Vec<OrcEntry> {
     let (entries, _) = raw.as_chunks::<6>();
-    let ips = (0..ip.bytes.len() / 4).filter_map(|i| ip.relative(i * 4));
-    ips.zip(entries)
-        .map(|(ip, raw)| OrcEntry { ip, raw: *raw })
-        .collect()
+    let (ips, _) = ip.bytes.as_chunks::<4>();
+    let mut at = ip.addr;
+    let mut out = Vec::with_capacity(entries.len().min(ips.len()));
+    for (offset, raw) in ips.iter().zip(entries) {
+        let offset = i64::from(i32::from_le_bytes(*offset));
+        out.push(OrcEntry {
+            ip: at.wrapping_add(offset as u64),
+            raw: *raw,
+        });
+        at = at.wrapping_add(4);
+    }
+    out
 }

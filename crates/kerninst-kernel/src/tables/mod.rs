@@ -120,7 +120,7 @@ impl Entry for BugEntry {
     fn addr(&self) -> u64 {
         self.addr
     }
-    fn len(&self) -> u64 {
+    fn span(&self) -> u64 {
         2
     }
     fn line(&self) -> String {
@@ -177,7 +177,7 @@ impl Entry for StaticCall {
     fn addr(&self) -> u64 {
         self.addr
     }
-    fn len(&self) -> u64 {
+    fn span(&self) -> u64 {
         5
     }
     fn line(&self) -> String {
@@ -225,7 +225,7 @@ impl Entry for Alternative {
     fn addr(&self) -> u64 {
         self.addr
     }
-    fn len(&self) -> u64 {
+    fn span(&self) -> u64 {
         u64::from(self.len)
     }
     fn line(&self) -> String {
@@ -250,7 +250,7 @@ impl Entry for ParavirtSite {
     fn addr(&self) -> u64 {
         self.addr
     }
-    fn len(&self) -> u64 {
+    fn span(&self) -> u64 {
         u64::from(self.len)
     }
     fn line(&self) -> String {
