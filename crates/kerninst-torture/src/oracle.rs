@@ -1,0 +1,71 @@
+//! Counts to be compared, to the last execution, with an emulator's.
+//!
+//! Points are drawn by seed over all instructions of all functions. Each one's counter is read after everything
+//! was taken out, so it holds every execution of its patch; the emulator counts, all the while, executions of the
+//! address in the patch that follows the counter.
+
+use crate::random::Random;
+use crate::{Failure, arm, live};
+use kerninst::{Point, PointKind};
+use kerninst_analysis::Analysis;
+
+pub fn run(wanted: usize, seed: u64, command: &str) -> Result<(), Failure> {
+    let kernel = live()?;
+    let analysis = Analysis::new(&kernel);
+    let functions = analysis.functions();
+    let mut random = Random::new(seed);
+    let mut points: Vec<Point> = Vec::new();
+    let mut tries = 0;
+    while points.len() < wanted && tries < wanted * 4 {
+        tries += 1;
+        let Some(id) = functions.get(random.below(functions.len() as u64) as usize) else {
+            break;
+        };
+        let Some(function) = analysis.function_at(id.start) else {
+            continue;
+        };
+        // Several of a function: they share splices, which is where mistakes would be.
+        for _ in 0..1 + random.below(6) {
+            let Some(insn) = function
+                .insns
+                .get(random.below(function.insns.len() as u64) as usize)
+            else {
+                continue;
+            };
+            if points.iter().all(|p| p.addr != insn.addr) {
+                points.push(Point {
+                    probe: 0,
+                    function: function.id.clone(),
+                    entry: function.entry(),
+                    addr: insn.addr,
+                    kind: PointKind::Insn,
+                    candidates: Vec::new(),
+                });
+            }
+        }
+    }
+    let session = arm(&analysis, &points)?;
+    let rows: Vec<(String, u64, String)> = session
+        .points()
+        .iter()
+        .map(|p| (p.point.label(), p.copy, p.tactic.to_string()))
+        .collect();
+    let refused = session.refused().len();
+    let status = std::process::Command::new("/bin/sh")
+        .args(["-c", command])
+        .status();
+    if !status.is_ok_and(|s| s.success()) {
+        return Err("the command failed".into());
+    }
+    let (counts, report) = session.finish().map_err(|e| e.to_string())?;
+    let counts = counts.ok_or_else(|| format!("no final counts: {:?}", report.waiting))?;
+    for ((label, copy, tactic), count) in rows.iter().zip(&counts.counts) {
+        let row = serde_json::json!({"point": label, "copy": format!("{copy:x}"), "tactic": tactic, "count": count.total()});
+        println!("{row}");
+    }
+    println!(
+        "{}",
+        serde_json::json!({"job": "oracle", "armed": rows.len(), "refused": refused})
+    );
+    Ok(())
+}
