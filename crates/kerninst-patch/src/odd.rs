@@ -21,7 +21,7 @@ pub enum Odd {
     /// `sti` before `hlt` or `mwait`, or that `hlt` or `mwait`: the pair must not be split, or a wake-up is lost.
     #[error("it is half of an sti;hlt or sti;mwait pair, which must not be split")]
     StiShadow,
-    /// `vmlaunch`, `vmresume`, `vmrun`: they transfer control to a guest.
+    /// `vmlaunch`, `vmresume`, `vmrun` and relatives: they transfer control to a guest or another mode.
     #[error("it enters a virtual machine")]
     Virtual,
     /// `xbegin`: its abort address is relative to the instruction.
@@ -67,7 +67,12 @@ pub(crate) fn odd(i: &Instruction) -> Option<Odd> {
         | Mnemonic::Int3 => {
             return Some(Odd::Interrupt);
         }
-        Mnemonic::Vmlaunch | Mnemonic::Vmresume | Mnemonic::Vmrun => return Some(Odd::Virtual),
+        Mnemonic::Vmlaunch
+        | Mnemonic::Vmresume
+        | Mnemonic::Vmrun
+        | Mnemonic::Skinit
+        | Mnemonic::Seamret
+        | Mnemonic::Seamcall => return Some(Odd::Virtual),
         Mnemonic::Retf | Mnemonic::Lss => {
             return Some(if i.mnemonic() == Mnemonic::Lss {
                 Odd::StackSegment

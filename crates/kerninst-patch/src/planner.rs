@@ -311,12 +311,8 @@ impl<'a, 'k> Planner<'a, 'k> {
     fn splice(&self, facts: &Facts, c: Chosen) -> Splice {
         let site = facts.insn(c.start).map_or(0, |i| i.addr);
         let built = emit::patch(facts, &c, self.options.features);
-        let points = c
-            .points
-            .iter()
-            .zip(&built.snippets)
-            .enumerate()
-            .filter_map(|(n, ((index, _), snippet))| {
+        let points = c.points.iter().zip(&built.snippets).enumerate().filter_map(
+            |(n, ((index, _), snippet))| {
                 let insn = facts.insn(*index)?;
                 let tactic = match n {
                     0 => c.reached,
@@ -329,7 +325,8 @@ impl<'a, 'k> Planner<'a, 'k> {
                     snippet_cost: snippet.cost,
                     copy: snippet.end,
                 })
-            });
+            },
+        );
         let points = points.collect();
         let bytes = usize::try_from(c.site.end.saturating_sub(c.site.start)).unwrap_or(0);
         let old = self

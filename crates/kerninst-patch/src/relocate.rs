@@ -97,6 +97,12 @@ pub fn relocate(bytes: &[u8], addr: u64) -> Result<Fragment, Unrelocatable> {
             refuse_prefix(raw)?;
             conditional(&i, raw)
         }
+        // Hypercalls count as calls there: they come back to the next instruction, wherever that is.
+        FlowControl::Call if !i.is_call_near() => {
+            let mut f = copy(&i, raw, displacement)?;
+            f.falls_through = true;
+            Ok(f)
+        }
         FlowControl::Call => {
             refuse_prefix(raw)?;
             let mut f = push_return(&i)?;

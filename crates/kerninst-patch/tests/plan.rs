@@ -600,7 +600,7 @@ fn a_file_has_alternatives_that_are_not_yet_decided() {
     "#]],
     );
     check(
-        &case.from_file(),
+        &case.in_a_file(),
         &[0x7],
         expect![[r#"
         refused F0107: this is an alternative that is only decided at boot (this is a file, not a live kernel), and no instruction before it in a straight line can carry the splice; the nearest instruction that works is at F0105

@@ -103,6 +103,31 @@ fn what_does_not_depend_on_its_address_is_copied() {
 }
 
 #[test]
+fn hypercalls_are_copied() {
+    check(
+        "0f 01 c1",
+        expect![[r#"
+        vmcall
+        ...
+    "#]],
+    );
+    check(
+        "f3 0f 01 d9",
+        expect![[r#"
+        vmgexit
+        ...
+    "#]],
+    );
+    check(
+        "66 0f 01 cc",
+        expect![[r#"
+        tdcall
+        ...
+    "#]],
+    );
+}
+
+#[test]
 fn rip_relative_memory_keeps_its_target() {
     check(
         "48 8b 05 10 20 30 00",

@@ -1,7 +1,9 @@
 //! Small kernels made of bytes, and plans as text.
 #![allow(dead_code)]
 
+pub mod model;
 pub mod random;
+pub mod rules;
 
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
 use kerninst_analysis::{Analysis, Live};
@@ -82,7 +84,7 @@ impl Case {
         self
     }
 
-    pub fn from_file(mut self) -> Case {
+    pub fn in_a_file(mut self) -> Case {
         self.live = false;
         self
     }
@@ -213,7 +215,8 @@ impl Case {
                 raw: *raw,
             })
             .collect();
-        tables.orc = Orc::new(Table::new(orc), vec![start..start + text.len() as u64]);
+        let image = start..start + text.len() as u64;
+        tables.orc = Orc::new(Table::new(orc), Vec::from([image]));
         b = b.tables(tables);
         if self.off_limits {
             let range = F..g;

@@ -124,7 +124,7 @@ pub fn case(items: &[Item], before: usize, after: usize, live: bool) -> Case {
     let hex: String = code.iter().map(|b| format!("{b:02x}")).collect();
     let mut c = Case::new(&hex).padding(before, after).orc(0, 8);
     if !live {
-        c = c.from_file();
+        c = c.in_a_file();
     }
     tables.iter().fold(c, |c, t| t(c))
 }
