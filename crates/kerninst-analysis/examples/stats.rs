@@ -1,4 +1,4 @@
-//! Analyses a whole kernel and prints what it found: `stats FILE [FUNCTION…]`.
+//! Analyses a whole kernel and prints what it found: `stats FILE [FUNCTION…]`; `live` for the running one.
 //!
 //! With function names, prints how long the analysis of each alone takes instead.
 
@@ -128,6 +128,24 @@ fn peak_memory() -> String {
     line.trim_start_matches("VmHWM:").trim().to_string()
 }
 
+/// Processor time used so far, in seconds.
+fn processor_time() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or("")
+        .split_whitespace()
+        .collect();
+    let ticks = |n: usize| {
+        fields
+            .get(n)
+            .and_then(|f| f.parse::<f64>().ok())
+            .unwrap_or(0.0)
+    };
+    (ticks(11) + ticks(12)) / 100.0
+}
+
 fn one_by_one(kernel: &Kernel, names: &[String]) {
     for name in names {
         let fresh = Analysis::new(kernel);
@@ -162,15 +180,20 @@ fn main() {
         std::process::exit(2);
     };
     let start = Instant::now();
-    let kernel = match Kernel::from_file(Path::new(path)) {
+    let read = match path.as_str() {
+        "live" => Kernel::live(),
+        file => Kernel::from_file(Path::new(file)),
+    };
+    let kernel = match read {
         Ok(kernel) => kernel,
         Err(error) => {
             eprintln!("{path}: {error}");
             std::process::exit(1);
         }
     };
+    let cpu = processor_time();
     println!(
-        "{}: read in {:?}",
+        "{}: read in {:?} ({cpu:.2} s of processor time)",
         kernel.release().unwrap_or("?"),
         start.elapsed()
     );
@@ -190,8 +213,9 @@ fn main() {
         }
     });
     println!(
-        "analysed in {:?}, {:?} in all, peak memory {}",
+        "analysed in {:?} ({:.2} s of processor time), {:?} in all, peak memory {}",
         begin.elapsed(),
+        processor_time() - cpu,
         start.elapsed(),
         peak_memory()
     );

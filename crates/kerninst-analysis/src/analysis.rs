@@ -90,7 +90,7 @@ impl<'k> Analysis<'k> {
             return self.cold_owner(n, addr).or_else(|| self.numbered(n));
         }
         let function = self.numbered(n)?;
-        if function.contains(addr) {
+        if addr == start.addr || function.contains(addr) {
             return Some(function);
         }
         // Cold parts without symbols lie behind some other function: ask those that jump there.

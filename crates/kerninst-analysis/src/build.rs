@@ -112,8 +112,10 @@ fn ranges(shared: &Shared<'_>, flow: &Flow) -> Vec<Range<u64>> {
             _ => runs.push(node.addr..node.end()),
         }
     }
-    if let Some(main) = runs.iter().position(|r| r.contains(&flow.region.start)) {
-        runs.get_mut(..=main).unwrap_or(&mut []).rotate_right(1);
+    match runs.iter().position(|r| r.contains(&flow.region.start)) {
+        Some(main) => runs.get_mut(..=main).unwrap_or(&mut []).rotate_right(1),
+        // There is no valid instruction at the entry.
+        None => runs.insert(0, flow.region.start..flow.region.start),
     }
     runs
 }

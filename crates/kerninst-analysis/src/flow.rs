@@ -533,7 +533,11 @@ impl<'k> Walk<'_, 'k> {
         let index = &self.shared.index;
         let listed = index.kernel.tables().retpolines.at(node.addr).is_some();
         let c_code = self.flow.abi && index.retpolines && !decoded.indexed;
-        if listed || c_code {
+        // An indirect branch thunk is nothing but such a jump.
+        let thunk = index
+            .at(self.flow.region.start)
+            .is_some_and(|s| s.class.contains(Class::INDIRECT_THUNK));
+        if listed || c_code || thunk {
             node.leave = Leave::IndirectTail;
         } else {
             node.leave = Leave::Unknown;

@@ -62,14 +62,16 @@ fn calls() {
             })
             .collect()
     };
-    expect![[r#"["11 -> 0 tail false", "2b -> 0 tail true"]"#]].assert_eq(&format!("{:?}", list(graph.callers(BASE).collect())));
+    expect![[r#"["11 -> 0 tail false", "2b -> 0 tail true"]"#]]
+        .assert_eq(&format!("{:?}", list(graph.callers(BASE).collect())));
     let h = analysis
         .functions()
         .iter()
         .find(|f| f.name == "h")
         .map(|f| f.start)
         .unwrap();
-    expect![[r#"["2b -> 0 tail true"]"#]].assert_eq(&format!("{:?}", list(graph.callees(h).iter().collect())));
+    expect![[r#"["2b -> 0 tail true"]"#]]
+        .assert_eq(&format!("{:?}", list(graph.callees(h).iter().collect())));
     assert_eq!(graph.indirect_calls(h), 1);
     assert_eq!(graph.indirect_calls(BASE), 0);
 }

@@ -1,3 +1,5 @@
+#![allow(dead_code)] // Each test binary uses its part.
+
 //! A small text form of a kernel for tests, and a text form of what the analysis makes of it.
 //!
 //! ```text
@@ -126,7 +128,7 @@ pub fn kernel(listing: &str) -> Kernel {
             ["static" | "static-tail", name] => {
                 let tail = note[0] == "static-tail";
                 keys.push(name.to_string());
-                let key = KEYS + 0x100 * keys.len() as u64 | u64::from(tail);
+                let key = (KEYS + 0x100 * keys.len() as u64) | u64::from(tail);
                 builder = builder.symbol(&format!("__SCK__{name}"), key & !1, 'd');
                 tables.calls.push(StaticCall { addr, key, tail });
             }
