@@ -173,6 +173,14 @@ pub enum ElfError {
         /// Offset of the field.
         offset: u64,
     },
+    /// An alignment that is no power of two, or larger than any page.
+    #[error("section {section} has the alignment {align}, which is no power of two up to 2 MiB")]
+    Align {
+        /// The section.
+        section: String,
+        /// The alignment.
+        align: u64,
+    },
     /// A name or index that leads nowhere.
     #[error("the object refers to a {0} that is not in it")]
     Dangling(&'static str),
@@ -407,6 +415,14 @@ impl Object {
             object::Architecture::X86_64,
             object::Endianness::Little,
         );
+        for s in &self.sections {
+            if s.align > 2 << 20 || !s.align.max(1).is_power_of_two() {
+                return Err(ElfError::Align {
+                    section: s.name.clone(),
+                    align: s.align,
+                });
+            }
+        }
         let sections: Vec<Wid> = self
             .sections
             .iter()
