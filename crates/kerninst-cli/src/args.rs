@@ -1,9 +1,11 @@
 //! The command line: the one definition from which help, man pages and completions are made.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::count::Seconds;
 use crate::paint::Color;
 
 /// Insert counters before any instruction of the running, unmodified Linux kernel, and look at its code.
@@ -43,6 +45,14 @@ pub enum Verb {
     List(ListArgs),
     /// Show one function: blocks, disassembly, live registers, and how each instruction would be instrumented.
     Show(ShowArgs),
+    /// Count executions before instructions of the running kernel.
+    Count(CountArgs),
+    /// Say what is armed, by whom, and what waits to be freed.
+    Status(StatusArgs),
+    /// Take back whatever a dead kerninst left in the kernel, and unload the driver.
+    Reset(ResetArgs),
+    /// Say what works on this machine and what does not, and why; changes nothing.
+    Doctor(DoctorArgs),
     /// Write a completion script for a shell to stdout.
     Completions(CompletionsArgs),
     /// Write the manual pages: the main one to stdout, or all of them into a directory.
@@ -132,6 +142,76 @@ pub struct ShowArgs {
     /// With the instructions' bytes.
     #[arg(long, short)]
     pub bytes: bool,
+}
+
+/// Arguments of `count`.
+#[derive(Debug, Clone, Default, Args)]
+#[command(
+    long_about = "Count how often points of the running kernel are reached: exactly, on all CPUs, in interrupts too. \
+        Ends with the command, after the given time, or with Ctrl-C; then prints the counts and leaves the kernel as \
+        it was.\n\nPoints: insn:FUNCTION+0xOFF (or an address), entry:FUNCTION, exit:FUNCTION (every way out), \
+        block:FUNCTION/* or block:FUNCTION/N. FUNCTION is a name, name#2, module:name or a glob.",
+    after_help = "Examples:\n  kerninst count entry:vfs_read -d 5\n  kerninst count 'entry:tcp_*' -- curl -s example.org\n  \
+        kerninst count 'block:vfs_read/*' --json -d 1\n  kerninst count insn:vfs_read+0x35 --plan"
+)]
+pub struct CountArgs {
+    /// Where to count.
+    #[arg(value_name = "POINT", required = true)]
+    pub points: Vec<String>,
+    /// Which kernel.
+    #[command(flatten)]
+    pub source: Source,
+    /// End after this time: seconds, or 200ms, 2m, 1h.
+    #[arg(long, short, value_name = "TIME", conflicts_with = "command")]
+    pub duration: Option<Seconds>,
+    /// Show interim counts every so often.
+    #[arg(long, short, value_name = "TIME")]
+    pub interval: Option<Seconds>,
+    /// Show the points with their tactics and refusals, and stop before arming (works with --image, without root).
+    #[arg(long)]
+    pub plan: bool,
+    /// Arm nothing unless all points can be; exit code 3 if counts are not complete.
+    #[arg(long)]
+    pub strict: bool,
+    /// List points that were not executed, however many they are.
+    #[arg(long)]
+    pub zeros: bool,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+    /// Write the counts to this file, not to stdout.
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Count while this command runs.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// Arguments of `status`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct StatusArgs {
+    /// Every site.
+    #[arg(long, short)]
+    pub long: bool,
+    /// As a JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `reset`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ResetArgs {
+    /// How long to wait for tasks to leave patches (10 s if not given).
+    #[arg(long, value_name = "TIME")]
+    pub wait: Option<Seconds>,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct DoctorArgs {
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `completions`.

@@ -10,6 +10,8 @@ pub const NOTHING: u8 = 1;
 pub const ERROR: u8 = 2;
 /// Exit code: data is incomplete, and `--strict` was given.
 pub const INCOMPLETE: u8 = 3;
+/// Exit code: interrupted twice (128 + SIGINT, as shells have it).
+pub const INTERRUPTED: u8 = 130;
 
 /// Why a verb did not do all that was asked. `Display` is one plain sentence, without the prefix `kerninst: `.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +25,9 @@ pub enum Fail {
     /// Some data is missing and `--strict` was given.
     #[error("{0}")]
     Incomplete(String),
+    /// The user pressed Ctrl-C a second time: no more output is wanted.
+    #[error("interrupted")]
+    Interrupted,
     /// The output could not be written.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
@@ -40,6 +45,12 @@ impl Fail {
         matches!(self, Fail::Output(e) if e.kind() == io::ErrorKind::BrokenPipe)
     }
 
+    /// Is there nothing to say about it?
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.is_broken_pipe() || matches!(self, Fail::Interrupted)
+    }
+
     /// The exit code.
     #[must_use]
     pub fn code(&self) -> u8 {
@@ -48,6 +59,7 @@ impl Fail {
             Fail::Nothing(_) => NOTHING,
             Fail::Error(_) | Fail::Output(_) => ERROR,
             Fail::Incomplete(_) => INCOMPLETE,
+            Fail::Interrupted => INTERRUPTED,
         }
     }
 }

@@ -4,6 +4,8 @@
 //! `Ok` or a [`Fail`], which knows its exit code.
 
 pub mod args;
+mod count;
+mod doctor;
 mod fail;
 pub mod json;
 pub mod layout;
@@ -14,6 +16,7 @@ pub mod paint;
 mod progress;
 pub mod show;
 mod source;
+mod status;
 mod suggest;
 pub mod svg;
 pub mod table;
@@ -55,7 +58,7 @@ pub fn main() -> ExitCode {
     let Err(fail) = result else {
         return ExitCode::SUCCESS;
     };
-    if !fail.is_broken_pipe() {
+    if !fail.is_silent() {
         // What was found before the failure is still worth having.
         let _ = ui.flush();
         let name = err_paint.paint(Style::Bad, "kerninst:");
@@ -72,6 +75,10 @@ pub fn run(cli: &Cli, ui: &mut Ui) -> Result<(), Fail> {
     match &cli.verb {
         Verb::List(args) => list::run(args, ui),
         Verb::Show(args) => show::run(args, ui),
+        Verb::Count(args) => count::run(args, ui),
+        Verb::Status(args) => status::status(args, ui),
+        Verb::Reset(args) => status::reset(args, ui),
+        Verb::Doctor(args) => doctor::run(args, ui),
         Verb::Completions(args) => man::completions(args, ui),
         Verb::Man(args) => man::man(args, ui),
     }

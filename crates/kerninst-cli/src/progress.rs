@@ -3,6 +3,8 @@
 use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Nothing is shown before this.
@@ -71,6 +73,49 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if self.drawn.get_mut().is_ok_and(|d| d.is_some()) {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+/// A line that says what takes so long, where steps cannot be counted; gone when dropped.
+pub struct Busy {
+    /// Tells the drawing thread to end; none: there is none.
+    thread: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Busy {
+    /// For `what` ("arming 1000 points").
+    #[must_use]
+    pub fn new(what: String) -> Busy {
+        if !std::io::stderr().is_terminal() {
+            return Busy { thread: None };
+        }
+        let (end, ended) = channel();
+        let started = Instant::now();
+        let draw = move || {
+            let mut wait = DELAY;
+            while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+                wait = EVERY * 5;
+                let seconds = started.elapsed().as_secs();
+                let _ = write!(std::io::stderr(), "\r{what} ({seconds} s)\x1b[K");
+            }
+            if started.elapsed() > DELAY {
+                let _ = write!(std::io::stderr(), "\r\x1b[K");
+            }
+        };
+        // Without a thread there is no line, and nothing else is lost.
+        let spawned = std::thread::Builder::new().spawn(draw).ok();
+        Busy {
+            thread: spawned.map(|t| (end, t)),
+        }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if let Some((end, thread)) = self.thread.take() {
+            drop(end);
+            let _ = thread.join();
         }
     }
 }

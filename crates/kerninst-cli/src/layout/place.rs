@@ -32,6 +32,7 @@ pub(super) fn place(graph: &Layered, nodes: &[Node], spacing: Spacing) -> Coordi
             relax(graph, row, down || both, !down || both, &mut x, spacing);
         }
     }
+    straighten(graph, &mut x, spacing);
     let half = |cell: usize| graph.cells.get(cell).map_or(0.0, |c| c.width / 2.0);
     let left = (0..x.len()).filter_map(|c| Some(x.get(c)? - half(c)));
     let left = left.fold(f64::INFINITY, f64::min);
@@ -146,6 +147,74 @@ fn relax(graph: &Layered, row: usize, up: bool, down: bool, x: &mut [f64], spaci
             *slot = at + offset;
         }
     }
+}
+
+/// Makes lines that pass several ranks straight, as far as the neighbours on each rank leave room for it.
+fn straighten(graph: &Layered, x: &mut [f64], spacing: Spacing) {
+    let mut beside: Vec<(Option<usize>, Option<usize>)> = vec![(None, None); x.len()];
+    for row in &graph.rows {
+        for pair in row.windows(2) {
+            let [left, right] = *pair else { continue };
+            if let Some(slot) = beside.get_mut(left) {
+                slot.1 = Some(right);
+            }
+            if let Some(slot) = beside.get_mut(right) {
+                slot.0 = Some(left);
+            }
+        }
+    }
+    let room = |cell: usize, x: &[f64]| {
+        let (left, right) = beside.get(cell).copied().unwrap_or_default();
+        let at = |c: usize| x.get(c).copied().unwrap_or(0.0);
+        let from = left.map(|l| at(l) + apart(graph, l, cell, spacing));
+        let to = right.map(|r| at(r) - apart(graph, cell, r, spacing));
+        (
+            from.unwrap_or(f64::NEG_INFINITY),
+            to.unwrap_or(f64::INFINITY),
+        )
+    };
+    for chain in lanes(graph) {
+        let mut rest = chain.as_slice();
+        while let Some(first) = rest.first() {
+            // As many cells as have room at one place in common.
+            let (mut from, mut to) = room(*first, x);
+            let mut count = 1;
+            for cell in rest.iter().skip(1) {
+                let (f, t) = room(*cell, x);
+                if from.max(f) > to.min(t) {
+                    break;
+                }
+                (from, to) = (from.max(f), to.min(t));
+                count += 1;
+            }
+            let (part, others) = rest.split_at(count);
+            rest = others;
+            let sum: f64 = part.iter().filter_map(|c| x.get(*c)).sum();
+            // A single cell may have no room to spare at all: rounding can leave `from` a little above `to`.
+            let at = (sum / count as f64).min(to).max(from.min(to));
+            for cell in part {
+                if let Some(slot) = x.get_mut(*cell) {
+                    *slot = at;
+                }
+            }
+        }
+    }
+}
+
+/// The dummies of each line, from the top down.
+fn lanes(graph: &Layered) -> Vec<Vec<usize>> {
+    let next = |cell: usize| {
+        let below = graph.below.get(cell)?;
+        below.iter().map(|b| b.0).find(|c| graph.is_dummy(*c))
+    };
+    let mut lanes = Vec::new();
+    for cell in 0..graph.cells.len() {
+        let above = graph.above.get(cell).map_or(&[][..], Vec::as_slice);
+        if graph.is_dummy(cell) && !above.iter().any(|a| graph.is_dummy(a.0)) {
+            lanes.push(std::iter::successors(Some(cell), |c| next(*c)).collect());
+        }
+    }
+    lanes
 }
 
 /// Where a cell wants to be, and how much.

@@ -50,14 +50,16 @@ pub fn view(analysis: &Analysis, function: &Function, syntax: Syntax) -> View {
         let first = block.first as usize;
         let insns = function.block_insns(block).iter().enumerate();
         let insns = insns.map(|(i, insn)| {
-            let (text, bytes) = disassembler.insn(insn.addr, insn.len);
+            let written = disassembler.insn(insn.addr, insn.len);
             let result = survey.get(first + i);
+            let mut notes = notes::notes(kernel, function, insn, &namer);
+            notes.extend(written.string);
             Insn {
                 addr: Hex(insn.addr),
                 point: namer.point(insn.addr),
                 offset: namer.offset(insn.addr).unwrap_or_default(),
-                bytes: hex(&bytes),
-                text,
+                bytes: hex(&written.bytes),
+                text: written.text,
                 kind: words::insn(insn.kind).into(),
                 sites: words::sites(insn.sites),
                 tactic: result.and_then(|r| r.as_ref().ok()).map(|t| t.name()),
@@ -68,7 +70,7 @@ pub fn view(analysis: &Analysis, function: &Function, syntax: Syntax) -> View {
                 }),
                 live: words::registers(insn.live, true),
                 dead: words::registers(insn.live, false),
-                notes: notes::notes(kernel, function, insn, &namer),
+                notes,
             }
         });
         let main = function.ranges.first();
@@ -150,26 +152,36 @@ fn nearest(function: &Function, survey: &[Result<Tactic, Refusal>], index: usize
     near.map(Hex)
 }
 
-/// Marks the blocks that lie in a cold part, or from which every way leads to traps, calls that do not return or such
-/// blocks again.
+/// Marks the blocks that are not expected to run: those in a cold part or with a BUG or WARN, those from which every way
+/// leads to traps, calls that do not return or such blocks, and those that are only reached from such blocks.
 fn mark_unlikely(function: &Function, view: &mut View) {
-    for block in &mut view.blocks {
-        block.unlikely = block.cold;
+    let mut before: Vec<Vec<usize>> = vec![Vec::new(); view.blocks.len()];
+    for e in &view.edges {
+        if let Some(list) = e.to.and_then(|to| before.get_mut(to)) {
+            list.push(e.from);
+        }
     }
+    for block in &mut view.blocks {
+        let bug = block.insns.iter().any(|i| i.sites.contains(&"bug"));
+        block.unlikely = (block.cold || bug) && !block.entry;
+    }
+    let unlikely = |view: &View, n: usize| view.blocks.get(n).is_some_and(|b| b.unlikely);
     // A way through a chain of n blocks takes n rounds at worst; blocks are nearly in order, so few do.
     for _ in 0..view.blocks.len() {
         let mut changed = false;
         for (n, block) in function.blocks.iter().enumerate().rev() {
             let edges = function.block_edges(block);
-            let all = edges.iter().all(|e| match e.to {
-                EdgeTarget::Block(b) => view.blocks.get(b as usize).is_some_and(|b| b.unlikely),
+            let leads = edges.iter().all(|e| match e.to {
+                EdgeTarget::Block(b) => unlikely(view, b as usize),
                 EdgeTarget::Exit(kind) => matches!(kind, ExitKind::Trap | ExitKind::NoReturn),
             });
+            let sources = before.get(n).map_or(&[][..], Vec::as_slice);
+            let reached = sources.iter().any(|b| !unlikely(view, *b));
+            let only_from = !sources.is_empty() && !reached && !block.root;
             if let Some(b) = view.blocks.get_mut(n)
                 && !b.unlikely
                 && !b.entry
-                && !edges.is_empty()
-                && all
+                && ((!edges.is_empty() && leads) || only_from)
             {
                 b.unlikely = true;
                 changed = true;

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use iced_x86::{
-    Decoder, DecoderOptions, Formatter, GasFormatter, Instruction, NasmFormatter, OpKind, Register,
-    SymbolResolver, SymbolResult,
+    Decoder, DecoderOptions, Formatter, GasFormatter, Instruction, Mnemonic, NasmFormatter, OpKind,
+    Register, SymbolResolver, SymbolResult,
 };
 use kerninst_analysis::Function;
 use kerninst_kernel::{Kernel, SymbolKind};
@@ -67,8 +67,9 @@ impl<'a> Namer<'a> {
             let all = symbols.at(s.addr);
             s = all.into_iter().find(|o| o.name != s.name).unwrap_or(s);
         }
-        // Far beyond a symbol its name says nothing.
-        (offset < 1 << 20).then(|| match offset {
+        // Far beyond a symbol of data its name says nothing.
+        let far = if s.is_text() { 1 << 20 } else { 1 << 14 };
+        (offset < far).then(|| match offset {
             0 => s.name.to_string(),
             n => format!("{}+{n:#x}", s.name),
         })
@@ -108,6 +109,17 @@ impl SymbolResolver for Resolver {
         let found = known.iter().find(|(a, m, _)| (*a, *m) == (addr, memory));
         found.map(|(_, _, name)| SymbolResult::with_string(addr, name.clone()))
     }
+}
+
+/// One instruction, written.
+#[derive(Default)]
+pub struct Written {
+    /// Disassembly.
+    pub text: String,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// The text that its operand is the address of.
+    pub string: Option<String>,
 }
 
 /// Writes instructions.
@@ -172,15 +184,72 @@ impl<'a> Disassembler<'a> {
         }
     }
 
-    /// The instruction of `len` bytes at `addr`: its text and bytes.
-    pub fn insn(&mut self, addr: u64, len: u8) -> (String, Vec<u8>) {
+    /// The instruction of `len` bytes at `addr`.
+    pub fn insn(&mut self, addr: u64, len: u8) -> Written {
         let Some(bytes) = self.namer.kernel.bytes(addr, usize::from(len)) else {
-            return ("(no bytes)".into(), Vec::new());
+            return Written {
+                text: "(no bytes)".into(),
+                ..Written::default()
+            };
         };
         let insn = Decoder::with_ip(64, bytes, addr, DecoderOptions::NONE).decode();
         self.learn(&insn);
         let mut text = String::new();
         self.formatter.format(&insn, &mut text);
-        (text, bytes.to_vec())
+        let string = self
+            .points_at(&insn)
+            .and_then(|a| string(self.namer.kernel, a));
+        Written {
+            text,
+            bytes: bytes.to_vec(),
+            string,
+        }
     }
+    /// The address that an operand is, if it is one of data.
+    fn points_at(&self, insn: &Instruction) -> Option<u64> {
+        let lea = insn.mnemonic() == Mnemonic::Lea && insn.is_ip_rel_memory_operand();
+        let addr = match (lea, insn.mnemonic()) {
+            (true, _) => insn.memory_displacement64(),
+            (false, Mnemonic::Mov) if insn.op1_kind() == OpKind::Immediate32to64 => {
+                insn.immediate(1)
+            }
+            _ => return None,
+        };
+        self.namer
+            .function
+            .insn_containing(addr)
+            .is_none()
+            .then_some(addr)
+    }
+}
+
+/// Longest text that is shown.
+const LONGEST: usize = 60;
+
+/// The C string at `addr`, quoted, if there is one that reads like text.
+fn string(kernel: &Kernel, addr: u64) -> Option<String> {
+    let text = read_string(kernel, addr)?;
+    let text = text.trim_end();
+    if text.len() < 3 {
+        return None;
+    }
+    let short: String = text.chars().take(LONGEST).collect();
+    let more = if short.len() < text.len() { "..." } else { "" };
+    Some(format!("{short:?}{more}"))
+}
+
+/// The printable C string at `addr` (a log level, as `printk` has it, left out).
+pub fn read_string(kernel: &Kernel, addr: u64) -> Option<String> {
+    const MOST: usize = 256;
+    // It may be the last thing in its section: take less and less.
+    let sizes = std::iter::successors(Some(MOST), |n| Some(n / 2).filter(|n| *n > 0));
+    let bytes = sizes.filter_map(|len| kernel.read(addr, len).ok()).next()?;
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    let mut text = bytes.get(..end)?;
+    if let [1, _level, rest @ ..] = text {
+        text = rest;
+    }
+    let printable = |b: &u8| b.is_ascii_graphic() || matches!(b, b' ' | b'\n' | b'\t');
+    (!text.is_empty() && text.iter().all(printable))
+        .then(|| String::from_utf8_lossy(text).into_owned())
 }

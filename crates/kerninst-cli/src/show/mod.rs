@@ -17,7 +17,7 @@ use crate::names::Names;
 use crate::ui::Ui;
 use crate::{Fail, source, svg};
 
-pub(crate) use words::refusal as refusal_name;
+pub(crate) use words::{exit as exit_name, refusal as refusal_name};
 
 /// How to name the point at `addr` of a function.
 pub(crate) fn point_name(kernel: &Kernel, function: &Function, addr: u64) -> String {

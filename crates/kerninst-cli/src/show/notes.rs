@@ -3,10 +3,7 @@
 use kerninst_analysis::{EdgeKind, Function, Insn, InsnKind, Sites};
 use kerninst_kernel::Kernel;
 
-use super::disasm::Namer;
-
-/// Longest source file name that is read.
-const NAME: usize = 256;
+use super::disasm::{Namer, read_string};
 
 /// Everything worth knowing about `insn` that its disassembly does not say.
 pub fn notes(kernel: &Kernel, function: &Function, insn: &Insn, namer: &Namer) -> Vec<String> {
@@ -47,10 +44,15 @@ pub fn notes(kernel: &Kernel, function: &Function, insn: &Insn, namer: &Namer) -
         && let Some(bug) = tables.bugs.at(insn.addr)
     {
         let what = if bug.is_warning() { "WARN" } else { "BUG" };
-        notes.push(match file_name(kernel, bug.file) {
-            Some(file) => format!("{what} at {file}:{}", bug.line),
-            None => what.into(),
-        });
+        notes.push(
+            match Some(bug.file)
+                .filter(|a| *a != 0)
+                .and_then(|a| read_string(kernel, a))
+            {
+                Some(file) => format!("{what} at {file}:{}", bug.line),
+                None => what.into(),
+            },
+        );
     }
     if insn.sites.contains(Sites::ALTERNATIVE) {
         notes.push("alternative: rewritten at boot".into());
@@ -77,19 +79,4 @@ fn taken_while(function: &Function, insn: &Insn) -> Option<EdgeKind> {
         kerninst_analysis::EdgeTarget::Exit(_) => false,
     })?;
     Some(edge.kind)
-}
-
-/// The C string at `addr`.
-fn file_name(kernel: &Kernel, addr: u64) -> Option<String> {
-    if addr == 0 {
-        return None;
-    }
-    // The string may be the last thing in its section: take less and less.
-    let sizes = std::iter::successors(Some(NAME), |n| Some(n / 2).filter(|n| *n > 0));
-    let mut found = sizes.filter_map(|len| kernel.read(addr, len).ok());
-    let bytes = found.next()?;
-    let end = bytes.iter().position(|b| *b == 0)?;
-    let text = bytes.get(..end)?;
-    let printable = !text.is_empty() && text.iter().all(u8::is_ascii_graphic);
-    printable.then(|| String::from_utf8_lossy(text).into_owned())
 }

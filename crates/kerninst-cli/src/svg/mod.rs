@@ -21,7 +21,7 @@ const PAD: f64 = 8.0;
 /// Longer lines are cut; the whole text is in the tooltip.
 const LONGEST: usize = 72;
 /// Room for the heading.
-const HEAD: f64 = 74.0;
+const HEAD: f64 = 90.0;
 
 /// Writes the picture. `kernel` goes into the heading.
 ///
@@ -35,7 +35,7 @@ pub fn write(view: &View, kernel: &str, out: &mut dyn Write) -> io::Result<()> {
     );
     writeln!(
         out,
-        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}">"#
+        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}" xml:space="preserve">"#
     )?;
     writeln!(out, "<title>{}</title>", escape(&view.id))?;
     writeln!(out, "<style>\n{STYLE}</style>")?;
@@ -79,13 +79,17 @@ fn heading(view: &View, kernel: &str, out: &mut dyn Write) -> io::Result<()> {
             view.points, view.instructions
         ),
     };
-    writeln!(
-        out,
-        r#"<text class="sub" x="24" y="44">{}; {} blocks; {flow}; {}</text>"#,
-        escape(&format!("{module}{kernel}")),
-        view.blocks.len(),
-        escape(&points)
-    )?;
+    let lines = [
+        format!("{module}{kernel}; {} blocks; {flow}", view.blocks.len()),
+        points,
+    ];
+    for (y, line) in [44, 60].iter().zip(lines) {
+        writeln!(
+            out,
+            r#"<text class="sub" x="24" y="{y}">{}</text>"#,
+            escape(&line)
+        )?;
+    }
     let mut x = 24.0;
     for (class, text) in [
         ("fall", "goes on"),
@@ -94,10 +98,10 @@ fn heading(view: &View, kernel: &str, out: &mut dyn Write) -> io::Result<()> {
         ("key", "static key"),
         ("fixup", "fault"),
     ] {
-        writeln!(out, r#"<path class="e {class}" d="M{x:.0} 58h26"/>"#)?;
+        writeln!(out, r#"<path class="e {class}" d="M{x:.0} 74h26"/>"#)?;
         writeln!(
             out,
-            r#"<text class="sub label" x="{:.0}" y="62">{text}</text>"#,
+            r#"<text class="sub label" x="{:.0}" y="78">{text}</text>"#,
             x + 32.0
         )?;
         x += 48.0 + text.len() as f64 * 6.1;
@@ -109,11 +113,11 @@ fn heading(view: &View, kernel: &str, out: &mut dyn Write) -> io::Result<()> {
     ] {
         writeln!(
             out,
-            r#"<circle class="{class}" cx="{x:.0}" cy="58" r="3"/>"#
+            r#"<circle class="{class}" cx="{x:.0}" cy="74" r="3"/>"#
         )?;
         writeln!(
             out,
-            r#"<text class="sub label" x="{:.0}" y="62">{text}</text>"#,
+            r#"<text class="sub label" x="{:.0}" y="78">{text}</text>"#,
             x + 8.0
         )?;
         x += 24.0 + text.len() as f64 * 6.1;
