@@ -5,9 +5,9 @@
 
 use crate::error::{At, Error, Result};
 use crate::kernel::KernelImage;
-use crate::program::Program;
 use object::{Object, ObjectSection};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// A module for the guest, decompressed.
@@ -167,29 +167,33 @@ impl ModuleIndex {
     }
 }
 
+/// Larger than any module, so that a corrupt file cannot fill the memory.
+const LARGEST: u64 = 256 << 20;
+
 /// Reads a module file and decompresses it as its name says.
 fn load(path: &Path) -> Result<Vec<u8>> {
     let bytes = std::fs::read(path).at("read", path)?;
-    match path.extension().and_then(|e| e.to_str()) {
-        Some("xz") => {
-            let mut out = Vec::with_capacity(bytes.len().saturating_mul(4));
-            lzma_rs::xz_decompress(&mut bytes.as_slice(), &mut out).map_err(|e| {
-                Error::BadKernel(format!("cannot decompress {}: {e:?}", path.display()))
-            })?;
-            Ok(out)
-        }
-        Some("gz") => decompress("gzip", path),
-        Some("zst") => decompress("zstd", path),
-        _ => Ok(bytes),
+    let packed = bytes.as_slice();
+    let broken = |e: String| Error::BadKernel(format!("cannot decompress {}: {e}", path.display()));
+    let mut reader: Box<dyn Read + '_> = match path.extension().and_then(|e| e.to_str()) {
+        Some("xz") => Box::new(lzma_rust2::XzReader::new(packed, false)),
+        Some("gz") => Box::new(flate2::read::GzDecoder::new(packed)),
+        Some("zst") => Box::new(
+            ruzstd::decoding::StreamingDecoder::new(packed).map_err(|e| broken(e.to_string()))?,
+        ),
+        _ => return Ok(bytes),
+    };
+    let mut out = Vec::with_capacity(packed.len().saturating_mul(4));
+    let count = reader
+        .by_ref()
+        .take(LARGEST)
+        .read_to_end(&mut out)
+        .map_err(|e| broken(e.to_string()))?;
+    if count as u64 == LARGEST {
+        return Err(broken("it is larger than any module".into()));
     }
-}
-
-fn decompress(program: &str, path: &Path) -> Result<Vec<u8>> {
-    let tool = Program::find(
-        program,
-        "this kernel's modules are compressed with it: install it (apt-get install gzip zstd)",
-    )?;
-    tool.bytes(&["-dc", &path.to_string_lossy()])
+    drop(reader);
+    Ok(out)
 }
 
 struct Info {

@@ -40,11 +40,6 @@ impl Program {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Runs it to its end and returns the bytes it printed.
-    pub(crate) fn bytes(&self, args: &[&str]) -> Result<Vec<u8>> {
-        self.run(args, Path::new("."))
-    }
-
     fn run(&self, args: &[&str], dir: &Path) -> Result<Vec<u8>> {
         let output = Command::new(&self.path)
             .args(args)
