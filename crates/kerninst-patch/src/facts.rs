@@ -9,17 +9,8 @@ use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use kerninst_analysis::{Analysis, Function, Insn, InsnKind, Sites};
 use kerninst_kernel::{Kernel, OffLimit};
 
-use crate::odd::{Odd, changes_gs, names_gs_base, waits};
+use crate::odd::{Odd, changes_gs, names_gs_base, odd_name, waits};
 use crate::{Boards, Fragment, ManagedSite, Unrelocatable, relocate};
-
-/// Functions that run, in part, before the per-CPU base is set up again after a suspend: a counter there would write
-/// to a wrong address (arch/x86/kernel/acpi/wakeup_64.S, arch/x86/power/cpu.c).
-const WITHOUT_GS: [&str; 4] = [
-    "do_suspend_lowlevel",
-    "wakeup_long64",
-    "restore_processor_state",
-    "__restore_processor_state",
-];
 
 /// One instruction, relocated once to see whether that works.
 pub(crate) struct Fact {
@@ -52,7 +43,7 @@ const NEAR: u64 = 128 + 16;
 impl<'a> Facts<'a> {
     pub fn new(kernel: &'a Kernel, function: &'a Function) -> Facts<'a> {
         let mut facts: Vec<Fact> = Vec::with_capacity(function.insns.len());
-        let mut gs = WITHOUT_GS.contains(&function.name.as_str());
+        let mut gs = false;
         let (mut names_base, mut writes_msr) = (false, false);
         let mut sti = None;
         for insn in &function.insns {
@@ -87,7 +78,8 @@ impl<'a> Facts<'a> {
             }
             facts.push(fact);
         }
-        let no_snippet = (gs || names_base && writes_msr).then_some(Odd::UserGs);
+        let changes = (gs || names_base && writes_msr).then_some(Odd::UserGs);
+        let no_snippet = odd_name(&function.name).or(changes);
         Facts {
             kernel,
             function,

@@ -33,6 +33,9 @@ pub enum Odd {
     /// The function changes the base of gs: per-CPU memory may be unreachable.
     #[error("the function changes the gs segment, so per-CPU memory may be out of reach")]
     UserGs,
+    /// The kernel copies this code elsewhere, or rewrites calls in it: what is spliced in would be copied too.
+    #[error("the kernel makes copies of this code or rewrites it")]
+    Copied,
 }
 
 /// What is odd about this instruction, if anything. Everything else may be displaced.
@@ -127,4 +130,43 @@ pub(crate) fn waits(i: &Instruction) -> bool {
         i.mnemonic(),
         Mnemonic::Hlt | Mnemonic::Mwait | Mnemonic::Mwaitx
     )
+}
+
+/// Functions that run, in part, before the per-CPU base is set up again after a suspend: a counter there would write
+/// to a wrong address (arch/x86/kernel/acpi/wakeup_64.S, arch/x86/power/cpu.c).
+const WITHOUT_GS: [&str; 4] = [
+    "do_suspend_lowlevel",
+    "wakeup_long64",
+    "restore_processor_state",
+    "__restore_processor_state",
+];
+
+/// Code that the kernel copies and runs elsewhere: ftrace's trampolines (arch/x86/kernel/ftrace_64.S; the call in the
+/// original is also rewritten), kexec's control code (relocate_kernel_64.S), memory encryption (mem_encrypt_boot.S),
+/// call depth tracking (callthunks.c).
+const COPIED: [&str; 7] = [
+    "relocate_kernel",
+    "identity_mapped",
+    "virtual_mapped",
+    "swap_pages",
+    "sme_encrypt_execute",
+    "__enc_copy",
+    "skl_call_thunk_template",
+];
+const COPIED_PREFIXES: [&str; 4] = [
+    "ftrace_caller",
+    "ftrace_regs_call",
+    "ftrace_call",
+    "ftrace_epilogue",
+];
+
+/// Whether no snippet may run in the function of this name.
+pub(crate) fn odd_name(name: &str) -> Option<Odd> {
+    if WITHOUT_GS.contains(&name) {
+        Some(Odd::UserGs)
+    } else if COPIED.contains(&name) || COPIED_PREFIXES.iter().any(|p| name.starts_with(p)) {
+        Some(Odd::Copied)
+    } else {
+        None
+    }
 }
