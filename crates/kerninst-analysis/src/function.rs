@@ -30,8 +30,6 @@ bitflags::bitflags! {
         const ENDBR = 1 << 9;
         /// A lock prefix that the kernel may rewrite (`.smp_locks`).
         const SMP_LOCK = 1 << 10;
-        /// A call that call-depth tracking may have patched at boot (`.call_sites`).
-        const CALL_SITE = 1 << 11;
         /// The displaced code of these sites is rewritten by the kernel while it runs:
         /// a splice must neither displace nor overlap them.
         const MANAGED = Self::FENTRY.bits() | Self::JUMP_LABEL.bits() | Self::STATIC_CALL.bits();

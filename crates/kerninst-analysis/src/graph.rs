@@ -266,7 +266,9 @@ fn body(blocks: &Blocks, header: u32, latches: &[u32]) -> Vec<u32> {
             continue;
         }
         body.push(block as u32);
-        work.extend(blocks.predecessors.get(block).into_iter().flatten());
+        // In an incomplete function some code may be reached in ways that are not known: it is in no loop.
+        let before = blocks.predecessors.get(block).into_iter().flatten();
+        work.extend(before.filter(|&&b| blocks.position.get(b).is_some_and(|p| *p != ROOT)));
     }
     body.sort_unstable();
     body

@@ -3,18 +3,21 @@
 //! Pure: bytes and tables in (a [`kerninst_kernel::Kernel`]), values out. No I/O, no clock, and no
 //! panic on any input. Functions are analysed on demand and cached.
 
+mod alternatives;
 mod analysis;
 mod build;
 mod callee;
 mod calls;
 mod cross;
 mod decode;
+mod describe;
 mod flow;
 mod function;
 mod graph;
 mod hash;
 mod incoming;
 mod index;
+mod jumps;
 mod live;
 mod liveness;
 mod masks;

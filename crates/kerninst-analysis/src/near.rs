@@ -8,13 +8,13 @@ use kerninst_kernel::{
 
 /// Table entries in and around one region.
 pub(crate) struct Near<'k> {
-    region: Range<u64>,
+    pub(crate) region: Range<u64>,
     tables: &'k Tables,
-    extable: &'k [ExEntry],
-    bugs: &'k [BugEntry],
-    jump_labels: &'k [JumpLabel],
-    static_calls: &'k [StaticCall],
-    fentry: &'k [Site],
+    pub(crate) extable: &'k [ExEntry],
+    pub(crate) bugs: &'k [BugEntry],
+    pub(crate) jump_labels: &'k [JumpLabel],
+    pub(crate) static_calls: &'k [StaticCall],
+    pub(crate) fentry: &'k [Site],
     alternatives: &'k [Alternative],
     paravirt: &'k [ParavirtSite],
     bugs_known: bool,

@@ -5,45 +5,53 @@ use std::ops::Range;
 use kerninst_kernel::{Entry, Table, Tables};
 
 use crate::function::{Incomplete, Sites};
+use crate::near::Near;
 use crate::node::{Bits, Flow};
 
 /// Sets the site flags and the joins that tables make, and reports entries off an instruction boundary.
-pub(crate) fn apply(flow: &mut Flow, tables: &Tables) {
+pub(crate) fn apply(flow: &mut Flow, near: &Near<'_>, tables: &Tables) {
     for run in runs(flow) {
-        mark(flow, &run, &tables.extable, Sites::EXTABLE, "exception");
-        mark(flow, &run, &tables.bugs, Sites::BUG, "bug");
-        mark(
-            flow,
-            &run,
-            &tables.jump_labels,
-            Sites::JUMP_LABEL,
-            "jump label",
-        );
-        mark(
-            flow,
-            &run,
-            &tables.static_calls,
-            Sites::STATIC_CALL,
-            "static call",
-        );
-        mark(flow, &run, &tables.fentry, Sites::FENTRY, "fentry");
-        mark(
-            flow,
-            &run,
-            &tables.retpolines,
-            Sites::RETPOLINE,
-            "retpoline",
-        );
-        mark(flow, &run, &tables.returns, Sites::RETURN, "return site");
-        mark(flow, &run, &tables.endbr_seals, Sites::ENDBR, "ENDBR");
-        mark(flow, &run, &tables.smp_locks, Sites::SMP_LOCK, "SMP lock");
-        mark(
-            flow,
-            &run,
-            &tables.call_sites,
-            Sites::CALL_SITE,
-            "call site",
-        );
+        // The slices for the region are at hand; they may reach beyond the run, where no node is.
+        if near.region.start <= run.start && run.end <= near.region.end {
+            mark(flow, near.extable, Sites::EXTABLE, "exception");
+            mark(flow, near.bugs, Sites::BUG, "bug");
+            mark(flow, near.jump_labels, Sites::JUMP_LABEL, "jump label");
+            mark(flow, near.static_calls, Sites::STATIC_CALL, "static call");
+            mark(flow, near.fentry, Sites::FENTRY, "fentry");
+        } else {
+            let at = || run.clone();
+            mark(
+                flow,
+                tables.extable.in_range(at()),
+                Sites::EXTABLE,
+                "exception",
+            );
+            mark(flow, tables.bugs.in_range(at()), Sites::BUG, "bug");
+            mark(
+                flow,
+                tables.jump_labels.in_range(at()),
+                Sites::JUMP_LABEL,
+                "jump label",
+            );
+            mark(
+                flow,
+                tables.static_calls.in_range(at()),
+                Sites::STATIC_CALL,
+                "static call",
+            );
+            mark(flow, tables.fentry.in_range(at()), Sites::FENTRY, "fentry");
+        }
+        // Files only: empty on a live kernel.
+        for (table, site, name) in [
+            (&tables.retpolines, Sites::RETPOLINE, "retpoline"),
+            (&tables.returns, Sites::RETURN, "return site"),
+            (&tables.endbr_seals, Sites::ENDBR, "ENDBR"),
+            (&tables.smp_locks, Sites::SMP_LOCK, "SMP lock"),
+        ] {
+            if !table.is_empty() {
+                mark(flow, table.in_range(run.clone()), site, name);
+            }
+        }
         targets(flow, &run, &tables.extable, "exception");
         targets(flow, &run, &tables.jump_labels, "jump label");
     }
@@ -72,26 +80,18 @@ fn node_at(flow: &Flow, addr: u64) -> Result<usize, bool> {
         })
 }
 
-fn mark<T: Entry>(
-    flow: &mut Flow,
-    run: &Range<u64>,
-    table: &Table<T>,
-    site: Sites,
-    name: &'static str,
-) {
-    for entry in table.in_range(run.clone()) {
-        match node_at(flow, entry.addr()) {
+fn mark<T: Entry>(flow: &mut Flow, entries: &[T], site: Sites, name: &'static str) {
+    for entry in entries {
+        let addr = entry.addr();
+        match node_at(flow, addr) {
             Ok(n) => {
                 if let Some(node) = flow.nodes.get_mut(n) {
                     node.sites |= site;
                 }
             }
-            Err(true) => {
-                flow.incomplete.push(Incomplete::TableMismatch {
-                    table: name,
-                    addr: entry.addr(),
-                });
-            }
+            Err(true) => flow
+                .incomplete
+                .push(Incomplete::TableMismatch { table: name, addr }),
             Err(false) => {}
         }
     }

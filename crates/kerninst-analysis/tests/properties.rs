@@ -196,8 +196,17 @@ fn inspect(kernel: &Kernel) {
     }
 }
 
+/// Failing inputs are printed, not written next to the test.
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(cases(300))]
 
     #[test]
     fn no_panic_on_any_text(
@@ -285,7 +294,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(cases(600))]
 
     #[test]
     fn what_is_called_dead_is_not_read(steps in steps()) {
