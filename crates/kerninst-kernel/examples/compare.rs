@@ -33,6 +33,7 @@ fn run(path: &Path) -> Result<u32, Error> {
     let slide = base(&live).wrapping_sub(base(&file));
     println!("slide {slide:#x}; remarks {:?}", live.remarks());
     let mut bad = 0;
+    let core = |k: &Kernel| base(k)..k.symbols().addr_of("_end").unwrap_or(u64::MAX);
     let mut say = |what: &str, good: bool, detail: String| {
         println!(
             "{} {what}: {detail}",
@@ -112,7 +113,7 @@ fn run(path: &Path) -> Result<u32, Error> {
             .orc
             .entries()
             .iter()
-            .filter(|e| e.ip.wrapping_sub(slide) < 0xffff_ffff_a000_0000);
+            .filter(|e| core(k).contains(&e.ip));
         in_image
             .map(|e| (e.ip.wrapping_sub(slide), e.raw))
             .collect()
@@ -129,7 +130,7 @@ fn run(path: &Path) -> Result<u32, Error> {
             .off_limits()
             .ranges()
             .iter()
-            .filter(|r| r.range.start.wrapping_sub(slide) < 0xffff_ffff_a000_0000);
+            .filter(|r| core(k).contains(&r.range.start));
         core.filter(|r| r.why != kerninst_kernel::OffLimit::Init)
             .map(|r| {
                 (

@@ -14,7 +14,7 @@ pub(crate) use text::parse as parse_text;
 
 use crate::SymbolsBuilder;
 use crate::bytes::{i32_at, u16_at, u64_at};
-use crate::symbols::Token;
+use crate::symbols::Tokens;
 
 /// Where the tables are, as offsets into the bytes searched.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,19 +71,18 @@ pub(crate) fn decode(
     Ok(())
 }
 
-fn tokens(bytes: &[u8], layout: &Layout) -> Result<Box<[Token; 256]>, &'static str> {
+fn tokens(bytes: &[u8], layout: &Layout) -> Result<Box<Tokens>, &'static str> {
     let mut tokens = Vec::with_capacity(256);
     for i in 0..256 {
         let at = u16_at(bytes, layout.token_index + 2 * i).ok_or("token index is truncated")?;
         let from = bytes
             .get(layout.tokens + usize::from(at)..)
             .ok_or("token table is truncated")?;
-        // The longest token is far shorter than this; a bound keeps damaged tables cheap.
-        let window = from.get(..from.len().min(1024)).unwrap_or(from);
-        let len = memchr::memchr(0, window).ok_or("a token does not end")?;
-        tokens.push(Token::new(window.get(..len).unwrap_or(&[])));
+        let len =
+            memchr::memchr(0, from.get(..256).unwrap_or(from)).ok_or("a token does not end")?;
+        tokens.push(from.get(..len).unwrap_or(&[]));
     }
-    tokens.try_into().map_err(|_| "token index is truncated")
+    Tokens::new(tokens.into_iter()).ok_or("a token is too long")
 }
 
 impl Layout {

@@ -119,11 +119,9 @@ impl Collector {
             }
         }
         let starts = Starts::new();
-        for s in symbols.text() {
-            let name = s.name.strip_prefix("__pfx_").unwrap_or(s.name);
-            if !starts.may_match(name) {
-                continue;
-            }
+        for s in symbols
+            .text_named(|name| starts.may_match(name.strip_prefix(b"__pfx_").unwrap_or(name)))
+        {
             if let Some(why) = by_name(&s) {
                 self.add(s.addr..s.end(), why);
             }
@@ -142,7 +140,7 @@ impl Collector {
     /// The `.cold` parts of functions that are off limits run in the same contexts.
     pub(crate) fn add_cold_parts(&mut self, symbols: &Symbols) {
         let known = OffLimits::new(self.ranges.clone());
-        for s in symbols.text().filter(|s| s.name.ends_with(".cold")) {
+        for s in symbols.text_named(|name| name.ends_with(b".cold")) {
             let parent = s.name.strip_suffix(".cold").unwrap_or(s.name);
             let parents = symbols
                 .named(parent)
@@ -176,18 +174,17 @@ impl Starts {
             .chain(&POKING_PREFIXES)
             .chain(&POKING_NAMES);
         for pattern in patterns.chain(&[TRAMPOLINE]) {
-            if let Some(start) = Self::index(pattern).and_then(|i| starts.get_mut(i)) {
+            if let Some(start) = Self::index(pattern.as_bytes()).and_then(|i| starts.get_mut(i)) {
                 *start = true;
             }
         }
         Self(starts)
     }
-    fn index(name: &str) -> Option<usize> {
-        name.as_bytes()
-            .first_chunk::<2>()
+    fn index(name: &[u8]) -> Option<usize> {
+        name.first_chunk::<2>()
             .map(|two| usize::from(u16::from_le_bytes(*two)))
     }
-    fn may_match(&self, name: &str) -> bool {
+    fn may_match(&self, name: &[u8]) -> bool {
         Self::index(name).and_then(|i| self.0.get(i)) == Some(&true)
     }
 }

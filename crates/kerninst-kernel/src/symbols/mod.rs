@@ -6,6 +6,13 @@ use std::sync::OnceLock;
 
 use crate::symbol_name::{self, Derived};
 
+mod builder;
+mod index;
+
+pub use builder::SymbolsBuilder;
+pub(crate) use builder::Tokens;
+use index::NameIndex;
+
 /// What a symbol names, from its nm-like letter in kallsyms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SymbolKind {
@@ -156,37 +163,8 @@ struct Stored {
     letter: u8,
 }
 
-/// A piece of a compressed name.
-pub(crate) struct Token {
-    /// Its first bytes, for a copy of constant size.
-    short: [u8; 8],
-    long: Vec<u8>,
-    len: usize,
-}
-
-impl Token {
-    /// What is no ASCII becomes `?`.
-    pub(crate) fn new(bytes: &[u8]) -> Self {
-        let long: Vec<u8> = bytes
-            .iter()
-            .map(|&b| if b.is_ascii() { b } else { b'?' })
-            .collect();
-        let mut short = [0; 8];
-        short
-            .iter_mut()
-            .zip(&long)
-            .for_each(|(to, from)| *to = *from);
-        Self {
-            short,
-            len: long.len(),
-            long,
-        }
-    }
-}
-
 const NO_SIZE: u32 = u32::MAX;
 const CORE: u16 = 0;
-const NIL: u32 = u32::MAX;
 
 /// All symbols, sorted by address (in table order where addresses are equal).
 pub struct Symbols {
@@ -199,213 +177,11 @@ pub struct Symbols {
     index: OnceLock<NameIndex>,
 }
 
-/// Chained hash table over names: built on the first look-up by name.
-struct NameIndex {
-    heads: Vec<u32>,
-    next: Vec<u32>,
-}
-
-/// Looks at 24 bytes at most, a word at a time: the table over all names is built in one pass.
-fn hash(name: &str) -> u32 {
-    let name = name.as_bytes();
-    let mixed = match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
-        (Some(first), Some(last)) => {
-            let middle = name
-                .get(name.len() / 2 - 4..)
-                .and_then(|m| m.first_chunk::<8>())
-                .unwrap_or(first);
-            u64::from_le_bytes(*first)
-                ^ u64::from_le_bytes(*last).rotate_left(23)
-                ^ u64::from_le_bytes(*middle).rotate_left(41)
-        }
-        _ => name.iter().fold(0, |h, &b| h << 8 | u64::from(b)),
-    };
-    let mixed = (mixed ^ name.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> 32) as u32
-}
-
-/// Collects symbols, then sorts them once.
-pub struct SymbolsBuilder {
-    names: Vec<u8>,
-    /// How much of `names` is used; the rest is room.
-    names_len: usize,
-    stored: Vec<Stored>,
-    modules: Vec<String>,
-    limits: Vec<Range<u64>>,
-}
-
-impl Default for SymbolsBuilder {
-    fn default() -> Self {
-        Self {
-            names: Vec::new(),
-            names_len: 0,
-            stored: Vec::new(),
-            modules: vec![String::new()],
-            limits: Vec::new(),
-        }
-    }
-}
-
-impl SymbolsBuilder {
-    /// No symbols.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-    /// Room for `symbols` symbols with `name_bytes` bytes of names in all.
-    #[must_use]
-    pub fn with_capacity(symbols: usize, name_bytes: usize) -> Self {
-        let mut new = Self::default();
-        new.stored.reserve(symbols);
-        new.names.reserve(name_bytes);
-        new
-    }
-    /// Adds a symbol. `letter` is the kallsyms letter (upper case = global), `module` `None` for the core kernel.
-    /// Names are cut at 65,535 bytes.
-    pub fn add(
-        &mut self,
-        name: &str,
-        addr: u64,
-        size: Option<u64>,
-        letter: u8,
-        module: Option<&str>,
-    ) {
-        let module = match module {
-            None => CORE,
-            Some(m) => self.module_number(m),
-        };
-        let mut len = name.len().min(usize::from(u16::MAX));
-        while !name.is_char_boundary(len) {
-            len -= 1;
-        }
-        self.names.truncate(self.names_len);
-        let Ok(at) = u32::try_from(self.names.len()) else {
-            return;
-        };
-        self.names
-            .extend_from_slice(name.get(..len).unwrap_or("").as_bytes());
-        self.names_len = self.names.len();
-        let size = size.and_then(|s| u32::try_from(s).ok()).unwrap_or(NO_SIZE);
-        self.stored.push(Stored {
-            addr,
-            name: at,
-            size,
-            len: len as u16,
-            module,
-            letter,
-        });
-    }
-    /// Makes room for `more` core symbols that come through [`SymbolsBuilder::add_tokens`].
-    pub(crate) fn reserve(&mut self, more: usize) {
-        self.stored.reserve(more);
-    }
-    /// Adds a core symbol whose letter and name are these tokens, put together. All tokens are ASCII.
-    pub(crate) fn add_tokens(
-        &mut self,
-        list: &[u8],
-        tokens: &[Token; 256],
-        addr: u64,
-    ) -> Option<()> {
-        let start = self.names_len;
-        let mut at = start;
-        // Room is made in large steps, ahead: this loop runs two million times for one kernel.
-        if self.names.len() < start + 8 * list.len() + 8 {
-            self.names.resize(start + 8 * list.len() + (1 << 20), 0);
-        }
-        for &t in list {
-            let token = &tokens[usize::from(t)];
-            match self.names.get_mut(at..at + 8) {
-                // A copy of constant size, of which the next token overwrites what is too much.
-                Some(to) if token.len <= 8 => to.copy_from_slice(&token.short),
-                _ => {
-                    self.names.resize(self.names.len().max(at) + token.len, 0);
-                    self.names
-                        .get_mut(at..at + token.len)?
-                        .copy_from_slice(&token.long);
-                }
-            }
-            at += token.len;
-        }
-        self.names_len = at;
-        let letter = *self.names.get(start)?;
-        let len = u16::try_from(at.checked_sub(start + 1)?)
-            .ok()
-            .filter(|l| *l > 0)?;
-        let name = u32::try_from(start + 1).ok()?;
-        self.stored.push(Stored {
-            addr,
-            name,
-            size: NO_SIZE,
-            len,
-            module: CORE,
-            letter,
-        });
-        Some(())
-    }
-    /// The address of the core symbol `name`, before there is an index.
-    pub(crate) fn find(&self, name: &str) -> Option<u64> {
-        let is_it = |s: &&Stored| {
-            usize::from(s.len) == name.len()
-                && s.module == CORE
-                && self
-                    .names
-                    .get(s.name as usize..)
-                    .is_some_and(|n| n.starts_with(name.as_bytes()))
-        };
-        self.stored.iter().find(is_it).map(|s| s.addr)
-    }
-    fn module_number(&mut self, name: &str) -> u16 {
-        // kallsyms lists a module's symbols together: the last one is nearly always it.
-        let found = self
-            .modules
-            .iter()
-            .rposition(|m| m == name)
-            .filter(|&i| i > 0);
-        let at = found.unwrap_or_else(|| {
-            self.modules.push(name.to_string());
-            self.modules.len() - 1
-        });
-        u16::try_from(at).unwrap_or(u16::MAX)
-    }
-    /// Says that no symbol in `range` reaches beyond its end (a text or data area).
-    pub fn limit(&mut self, range: Range<u64>) {
-        self.limits.push(range);
-    }
-    /// Sorts and finishes.
-    #[must_use]
-    pub fn build(mut self) -> Symbols {
-        // Stable, and linear on what the kernel gives: runs sorted by address.
-        self.stored.sort_by_key(|s| s.addr);
-        self.limits.sort_by_key(|r| r.start);
-        self.names.truncate(self.names_len);
-        let names = String::from_utf8(self.names).unwrap_or_else(|e| {
-            // Only pieces of valid text were put in: this does not happen.
-            e.into_bytes()
-                .into_iter()
-                .map(|b| if b.is_ascii() { b as char } else { '?' })
-                .collect()
-        });
-        Symbols {
-            names,
-            stored: self.stored,
-            modules: self.modules,
-            limits: self.limits,
-            index: OnceLock::new(),
-        }
-    }
-}
-
 impl Symbols {
     /// To add more symbols; no copy of the names is made.
     #[must_use]
     pub fn into_builder(self) -> SymbolsBuilder {
-        SymbolsBuilder {
-            names_len: self.names.len(),
-            names: self.names.into_bytes(),
-            stored: self.stored,
-            modules: self.modules,
-            limits: self.limits,
-        }
+        SymbolsBuilder::from_parts(self.names, self.stored, self.modules, self.limits)
     }
     /// Number of symbols.
     #[must_use]
@@ -429,6 +205,26 @@ impl Symbols {
             .iter()
             .enumerate()
             .filter(move |(_, s)| is_text(s));
+        indices.filter_map(|(i, _)| self.view(i as u32))
+    }
+    /// The code symbols whose names, as bytes, are wanted: made for passes over all of them.
+    pub(crate) fn text_named(
+        &self,
+        wanted: impl Fn(&[u8]) -> bool,
+    ) -> impl Iterator<Item = Symbol<'_>> {
+        let names = self.names.as_bytes();
+        let is_it = move |s: &Stored| {
+            let from = s.name as usize;
+            matches!(s.letter, b't' | b'T' | b'w' | b'W')
+                && names
+                    .get(from..from + usize::from(s.len))
+                    .is_some_and(&wanted)
+        };
+        let indices = self
+            .stored
+            .iter()
+            .enumerate()
+            .filter(move |(_, s)| is_it(s));
         indices.filter_map(|(i, _)| self.view(i as u32))
     }
     fn view(&self, index: u32) -> Option<Symbol<'_>> {
@@ -456,35 +252,19 @@ impl Symbols {
     fn module_index(&self, index: u32) -> Option<u16> {
         self.stored.get(index as usize).map(|s| s.module)
     }
-    fn index(&self) -> &NameIndex {
-        self.index.get_or_init(|| {
-            let size = (self.stored.len() * 2).next_power_of_two().max(16);
-            let mut heads = vec![NIL; size];
-            let mut next = vec![NIL; self.stored.len()];
-            // Backwards, so that each chain runs by rising address.
-            for (i, s) in self.stored.iter().enumerate().rev() {
-                let slot = hash(self.name_of(s)) as usize & (size - 1);
-                if let (Some(head), Some(link)) = (heads.get_mut(slot), next.get_mut(i)) {
-                    *link = std::mem::replace(head, i as u32);
-                }
-            }
-            NameIndex { heads, next }
-        })
-    }
     fn indices_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = u32> + 'a {
-        let index = self.index();
-        let first = index
-            .heads
-            .get(hash(name) as usize & (index.heads.len() - 1))
-            .copied();
-        std::iter::successors(first.filter(|&i| i != NIL), |&i| {
-            index.next.get(i as usize).copied().filter(|&i| i != NIL)
-        })
-        .filter(move |&i| {
+        let index = self.index.get_or_init(|| {
+            NameIndex::new(
+                self.stored.len(),
+                self.stored.iter().map(|s| self.name_of(s)),
+            )
+        });
+        let same = move |&i: &u32| {
             self.stored
                 .get(i as usize)
                 .is_some_and(|s| self.name_of(s) == name)
-        })
+        };
+        index.candidates(name).filter(same)
     }
     /// All symbols of exactly this name, by address.
     #[must_use]
