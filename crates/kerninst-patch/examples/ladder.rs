@@ -1,4 +1,4 @@
-//! The share of each tactic over all instructions of a kernel: `ladder FILE [-j]`, FILE a vmlinuz, vmlinux or module.
+//! The share of each tactic over all instructions of a kernel: `ladder FILE [--booted] [--lahf]`, FILE a vmlinuz, vmlinux or module.
 //!
 //! Each instruction is planned as if it were the only point. Functions are surveyed on all CPUs.
 
@@ -11,6 +11,7 @@ use std::time::Instant;
 use kerninst_analysis::{Analysis, Sites};
 use kerninst_kernel::Kernel;
 use kerninst_patch::{Boards, Options, Planner, Refusal, Tactic};
+use kerninst_snippet::{Features, Snippet};
 
 /// Short name of a refusal: its kind, without addresses.
 fn kind(r: &Refusal) -> String {
@@ -29,6 +30,13 @@ fn kind(r: &Refusal) -> String {
     }
 }
 
+/// Tactics, refusals, and instructions that one count costs.
+type Sums = (
+    BTreeMap<Tactic, u64>,
+    BTreeMap<String, u64>,
+    BTreeMap<u32, u64>,
+);
+
 fn main() -> ExitCode {
     let Some(file) = std::env::args().nth(1) else {
         eprintln!("usage: ladder FILE");
@@ -44,20 +52,40 @@ fn main() -> ExitCode {
     };
     println!("{file}: read in {:.2?}", start.elapsed());
     let analysis = Analysis::new(&kernel);
-    let planner = Planner::new(&analysis, Options::default());
+    let options = Options {
+        features: Features {
+            lahf: std::env::args().any(|a| a == "--lahf"),
+        },
+        ..Options::default()
+    };
+    let planner = Planner::new(&analysis, options);
     let start = Instant::now();
-    let sums: Mutex<(BTreeMap<Tactic, u64>, BTreeMap<String, u64>)> = Mutex::default();
+    let sums: Mutex<Sums> = Mutex::default();
+    // A counter where the kernel's allocator puts most: out of reach of a 32-bit displacement.
+    let far = [Snippet::Count {
+        percpu: 0x6000_0000_0000,
+    }];
     let skip_alternatives = std::env::args().any(|a| a == "--booted");
     let totals = analysis.all(|f| {
         let mut tactics: BTreeMap<Tactic, u64> = BTreeMap::new();
         let mut refused: BTreeMap<String, u64> = BTreeMap::new();
-        for (insn, result) in f.insns.iter().zip(planner.survey(f, &Boards::new())) {
+        let mut costs: BTreeMap<u32, u64> = BTreeMap::new();
+        for (insn, result) in f
+            .insns
+            .iter()
+            .zip(planner.survey_costs(f, &Boards::new(), &far))
+        {
             // Alternatives are decided at boot: leave them out of the shares on request.
             if skip_alternatives && insn.sites.intersects(Sites::ALTERNATIVE | Sites::PARAVIRT) {
                 continue;
             }
             match result {
-                Ok(t) => *tactics.entry(t).or_default() += 1,
+                Ok(s) => {
+                    *tactics.entry(s.tactic).or_default() += 1;
+                    if s.tactic != Tactic::Int3 {
+                        *costs.entry(s.cost).or_default() += 1;
+                    }
+                }
                 Err(r) => *refused.entry(kind(&r)).or_default() += 1,
             }
         }
@@ -68,6 +96,9 @@ fn main() -> ExitCode {
         refused
             .into_iter()
             .for_each(|(r, n)| *sums.1.entry(r).or_default() += n);
+        costs
+            .into_iter()
+            .for_each(|(c, n)| *sums.2.entry(c).or_default() += n);
     });
     println!("{totals:?}\nsurveyed in {:.2?}", start.elapsed());
     let sums = sums.into_inner().expect("no panic while adding");
@@ -75,6 +106,13 @@ fn main() -> ExitCode {
     let share = |n: u64| 100.0 * n as f64 / all.max(1) as f64;
     for (t, n) in &sums.0 {
         println!("{:>9} {:7.3} %  {t}", n, share(*n));
+    }
+    let counted: u64 = sums.2.values().sum();
+    for (c, n) in &sums.2 {
+        println!(
+            "{n:>9} {:7.3} %  of jumps: {c} instructions",
+            100.0 * *n as f64 / counted.max(1) as f64
+        );
     }
     for (r, n) in &sums.1 {
         println!("{:>9} {:7.3} %  refused: {r}", n, share(*n));

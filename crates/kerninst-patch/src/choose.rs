@@ -18,6 +18,8 @@ pub(crate) struct Chosen {
     pub tactic: Tactic,
     /// How the first point is reached: `tactic`, or a hoist.
     pub reached: Tactic,
+    /// Index of the point that it was chosen for.
+    pub index: usize,
     /// Index of the instruction at the site.
     pub start: usize,
     /// Index after the last instruction that is overwritten.
@@ -38,6 +40,7 @@ impl Chosen {
         Chosen {
             tactic,
             reached,
+            index: start,
             start,
             displaced_end,
             end,
@@ -165,6 +168,7 @@ impl Planner<'_, '_> {
                 let mut c = Chosen::new(Tactic::InPlace, at, at + 1, insn.addr..insn.end());
                 c.reached = kind;
                 c.end = index;
+                c.index = index;
                 return Some(c);
             }
         }

@@ -26,7 +26,7 @@ pub use boards::Boards;
 pub use code_patch::{BugSite, CodePatch, ExSite, Fixup, OrcSite, Reloc, RelocKind};
 pub use module::{BuildError, ModuleInfo, PatchModule};
 pub use odd::Odd;
-pub use planner::{Options, Plan, Planner, Request};
+pub use planner::{Options, Plan, Planner, Request, Surveyed};
 pub use refusal::{ManagedSite, Refusal, Refused};
 pub use relocate::{Fragment, Unrelocatable, relocate};
 pub use splice::{Board, OutOfReach, PlannedPoint, SiteBytes, Splice};

@@ -66,6 +66,16 @@ impl Plan {
     }
 }
 
+/// What one instruction would get as the only point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Surveyed {
+    /// Its tactic.
+    pub tactic: Tactic,
+    /// Instructions executed beyond the original ones: jumps, snippets, what relocation adds. The trap of
+    /// [`Tactic::Int3`] is not in it.
+    pub cost: u32,
+}
+
 /// Plans splices over one analysed kernel.
 pub struct Planner<'a, 'k> {
     analysis: &'a Analysis<'k>,
@@ -205,6 +215,34 @@ impl<'a, 'k> Planner<'a, 'k> {
     /// For each instruction of the function the tactic that it would get as the only point, or the reason why not.
     /// What `boards` holds is respected and not changed.
     pub fn survey(&self, function: &Function, boards: &Boards) -> Vec<Result<Tactic, Refusal>> {
+        self.each_alone(function, boards, |_, c| c.reached)
+    }
+
+    /// As [`Planner::survey`], with the instructions that one execution of `snippets` there costs.
+    pub fn survey_costs(
+        &self,
+        function: &Function,
+        boards: &Boards,
+        snippets: &[Snippet],
+    ) -> Vec<Result<Surveyed, Refusal>> {
+        self.each_alone(function, boards, |facts, mut c| {
+            let point = c.index;
+            c.points.push((point, snippets.to_vec()));
+            let built = emit::patch(facts, &c, self.options.features);
+            let cost: u32 = built.snippets.iter().map(|s| s.cost).sum();
+            Surveyed {
+                tactic: c.reached,
+                cost: cost + c.tactic.jumps_in() + built.extra,
+            }
+        })
+    }
+
+    fn each_alone<T>(
+        &self,
+        function: &Function,
+        boards: &Boards,
+        mut see: impl FnMut(&Facts, Chosen) -> T,
+    ) -> Vec<Result<T, Refusal>> {
         let facts = Facts::new(self.kernel(), function);
         let mut scratch = boards.clone();
         let mut out = Vec::with_capacity(function.insns.len());
@@ -212,7 +250,7 @@ impl<'a, 'k> Planner<'a, 'k> {
             let result = self.index_of(&facts, insn.addr).and_then(|index| {
                 let c = self.choose(&facts, index, 0, &mut scratch)?;
                 c.give_back(&mut scratch);
-                Ok(c.reached)
+                Ok(see(&facts, c))
             });
             out.push(result);
         }
