@@ -48,6 +48,8 @@ enum Task {
     Demo(demo::Args),
     /// Run all tests: formatting, lints, licences, unit tests, and the lab's on stock kernels
     Test(test::Args),
+    /// Compare counts of points drawn over the whole kernel with the emulator's own, to the last execution
+    Oracle(tests::oracle::Args),
 }
 
 /// A sentence for the user.
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Task::BareLab { args } => Ok(lab(args, &Extras::default())),
         Task::Demo(args) => demo::run(&args),
         Task::Test(args) => test::run(&args),
+        Task::Oracle(args) => tests::oracle::run(&args),
     };
     match result {
         Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),

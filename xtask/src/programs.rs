@@ -14,14 +14,16 @@ pub struct Programs {
     pub kerninst: PathBuf,
     /// The static `kerninst-guest`: workloads and markers.
     pub guest: PathBuf,
+    /// The static `kerninst-torture`: tries to break an armed kernel.
+    pub torture: PathBuf,
     /// The meter plugin for QEMU.
     pub meter: PathBuf,
 }
 
 impl Programs {
     /// All files.
-    pub fn all(&self) -> [&Path; 3] {
-        [&self.kerninst, &self.guest, &self.meter]
+    pub fn all(&self) -> [&Path; 4] {
+        [&self.kerninst, &self.guest, &self.torture, &self.meter]
     }
 
     /// What every guest gets, in /bin.
@@ -33,6 +35,7 @@ impl Programs {
         vec![
             place(&self.kerninst, "kerninst"),
             place(&self.guest, "kerninst-guest"),
+            place(&self.torture, "kerninst-torture"),
         ]
     }
 }
@@ -44,7 +47,14 @@ pub fn build() -> Result<Programs, Failure> {
     // With --target, flags for the guest's programs do not reach build scripts and procedural macros.
     succeed(
         cargo(&["build", "--quiet", "--release", "--target", TARGET])
-            .args(["-p", "kerninst-cli", "-p", "kerninst-guest"])
+            .args([
+                "-p",
+                "kerninst-cli",
+                "-p",
+                "kerninst-guest",
+                "-p",
+                "kerninst-torture",
+            ])
             .env("CARGO_TARGET_DIR", &dir)
             .env("RUSTFLAGS", "-C target-feature=+crt-static"),
     )?;
@@ -55,6 +65,7 @@ pub fn build() -> Result<Programs, Failure> {
     let programs = Programs {
         kerninst: strip(&dir.join(TARGET).join("release/kerninst"))?,
         guest: strip(&dir.join(TARGET).join("release/kerninst-guest"))?,
+        torture: strip(&dir.join(TARGET).join("release/kerninst-torture"))?,
         meter: dir.join("release/libkerninst_meter.so"),
     };
     for path in programs.all() {

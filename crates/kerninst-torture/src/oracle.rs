@@ -7,7 +7,7 @@
 use crate::random::Random;
 use crate::{Failure, arm, live};
 use kerninst::{Point, PointKind};
-use kerninst_analysis::Analysis;
+use kerninst_analysis::{Analysis, Sites};
 
 pub fn run(wanted: usize, seed: u64, command: &str) -> Result<(), Failure> {
     let kernel = live()?;
@@ -45,10 +45,21 @@ pub fn run(wanted: usize, seed: u64, command: &str) -> Result<(), Failure> {
         }
     }
     let session = arm(&analysis, &points)?;
-    let rows: Vec<(String, u64, String)> = session
+    // An instruction that faults is executed again: the emulator counts both attempts, the counter before it one.
+    let may_fault = |addr: u64| {
+        let function = analysis.function_at(addr);
+        function.is_some_and(|f| {
+            f.insn_at(addr)
+                .is_some_and(|i| i.sites.contains(Sites::EXTABLE))
+        })
+    };
+    let rows: Vec<(String, u64, String, bool)> = session
         .points()
         .iter()
-        .map(|p| (p.point.label(), p.copy, p.tactic.to_string()))
+        .map(|p| {
+            let faults = may_fault(p.point.addr);
+            (p.point.label(), p.copy, p.tactic.to_string(), faults)
+        })
         .collect();
     let refused = session.refused().len();
     let status = std::process::Command::new("/bin/sh")
@@ -59,8 +70,8 @@ pub fn run(wanted: usize, seed: u64, command: &str) -> Result<(), Failure> {
     }
     let (counts, report) = session.finish().map_err(|e| e.to_string())?;
     let counts = counts.ok_or_else(|| format!("no final counts: {:?}", report.waiting))?;
-    for ((label, copy, tactic), count) in rows.iter().zip(&counts.counts) {
-        let row = serde_json::json!({"point": label, "copy": format!("{copy:x}"), "tactic": tactic, "count": count.total()});
+    for ((label, copy, tactic, faults), count) in rows.iter().zip(&counts.counts) {
+        let row = serde_json::json!({"point": label, "copy": format!("{copy:x}"), "tactic": tactic, "may_fault": faults, "count": count.total()});
         println!("{row}");
     }
     println!(

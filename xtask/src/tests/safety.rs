@@ -1,0 +1,71 @@
+//! What must never happen: a crash, a byte that stays changed, code freed under somebody.
+
+use crate::suite::{Context, Kernels, LabTest, Run, TestResult};
+use std::time::Duration;
+
+/// The table.
+pub const TESTS: &[LabTest] = &[
+    LabTest {
+        name: "safety: kill -9 at 200 random moments",
+        catches: "text left changed, an oops, or a next run that fails after a death while arming, armed or disarming",
+        kernels: Kernels::All,
+        timeout: Duration::from_secs(900),
+        quick: false,
+        run: Run::Own(kill),
+    },
+    LabTest {
+        name: "safety: arming and disarming in a storm",
+        catches: "a race of text writing with running code, interrupts, softirqs and the scheduler; a wrong count",
+        kernels: Kernels::All,
+        timeout: Duration::from_secs(400),
+        quick: false,
+        run: Run::Own(storm),
+    },
+    LabTest {
+        name: "safety: threads asleep in patches that are taken out",
+        catches: "a patch that is freed while a sleeping thread will return into it",
+        kernels: Kernels::All,
+        timeout: Duration::from_secs(240),
+        quick: true,
+        run: Run::Own(sleepers),
+    },
+];
+
+/// Busy functions of all kinds: process context, scheduler, timers, softirqs, network, wake-ups.
+const BUSY: &str = "'block:vfs_read/*' 'entry:tcp_*' 'exit:do_sys_openat2' 'block:schedule/*' \
+    'block:hrtimer_interrupt/*' 'block:try_to_wake_up/*' 'block:__local_bh_enable_ip/*' 'entry:ktime_get*' 'exit:ktime_get*'";
+
+fn guest(context: &Context<'_>, script: &str) -> TestResult {
+    let outcome = context
+        .lab()
+        .smp(2)
+        .run(script)
+        .map_err(|e| e.to_string())?;
+    if outcome.is_success() {
+        return Ok(());
+    }
+    Err(format!(
+        "{}{}{}",
+        outcome.stdout,
+        outcome.stderr,
+        outcome.report()
+    ))
+}
+
+fn kill(context: &Context<'_>) -> TestResult {
+    guest(
+        context,
+        "kerninst-torture kill --times 200 'block:vfs_read/*' 'exit:do_sys_openat2' 'block:schedule/*' 'entry:tcp_v4_*'",
+    )
+}
+
+fn storm(context: &Context<'_>) -> TestResult {
+    guest(
+        context,
+        &format!("kerninst-guest load 150 >/dev/null & kerninst-torture storm --seconds 60 {BUSY}"),
+    )
+}
+
+fn sleepers(context: &Context<'_>) -> TestResult {
+    guest(context, "kerninst-torture sleepers")
+}
