@@ -48,15 +48,15 @@ impl World<'_> {
         Decoder::with_ip(64, &bytes, ip, DecoderOptions::NONE).decode()
     }
 
-    /// Runs from `entry` until it is left or the decisions run out; `None` if it never needs one again.
-    pub fn run(&self) -> Option<Trace> {
+    /// Runs from `entry` until it is left or the decisions run out; `None` if neither happens within so many steps.
+    pub fn run(&self, steps: usize) -> Option<Trace> {
         let mut t = Trace::default();
         let mut decisions = self.decisions.iter();
         let mut regs: HashMap<Register, u64> = HashMap::new();
         let mut returns: Vec<u64> = vec![];
         let mut decoded: HashMap<u64, Instruction> = HashMap::new();
         let mut ip = self.entry;
-        for _ in 0..20_000 {
+        for _ in 0..steps {
             if !self.inside(ip) {
                 // Another function: it returns. To where a call said; if there was none, `f` is left.
                 match returns.pop() {
@@ -214,11 +214,11 @@ pub fn compare(
     decisions: &[bool],
 ) -> Result<Option<usize>, String> {
     let mut world = world(kernel, function, decisions);
-    let Some(plain) = world.run() else {
+    let Some(plain) = world.run(20_000) else {
         return Ok(None);
     };
     arm(&mut world, plan);
-    let Some(spliced) = world.run() else {
+    let Some(spliced) = world.run(400_000) else {
         return Err("the spliced function needs no decisions any more, or met a breakpoint".into());
     };
     if (spliced.decided, spliced.left) != (plain.decided, plain.left) {
