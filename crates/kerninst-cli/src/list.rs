@@ -1,6 +1,7 @@
 //! `kerninst list`.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,7 +17,7 @@ use crate::paint::Style;
 use crate::progress::Progress;
 use crate::table::{Align, Table};
 use crate::ui::Ui;
-use crate::{Fail, show, source};
+use crate::{Fail, short, show, source};
 
 /// From this many functions on, all are analysed at once and none is kept.
 const MANY: usize = 4000;
@@ -204,6 +205,9 @@ struct Point {
     addr: Hex,
     tactic: Option<&'static str>,
     refused: Option<Why>,
+    /// The function's main part.
+    #[serde(skip)]
+    main: Range<u64>,
 }
 
 fn points(
@@ -223,6 +227,7 @@ fn points(
             function: f.id.clone(),
             module: f.module.clone(),
             addr: Hex(i.addr),
+            main: f.ranges.first().cloned().unwrap_or_default(),
             tactic: r.as_ref().ok().map(|t| t.name()),
             refused: r.err().map(|why| Why {
                 reason: show::refusal_name(&why),
@@ -248,7 +253,8 @@ fn points(
                     writeln!(ui.out, "{}  {}", p.point, ui.paint.paint(Style::Good, t))?
                 }
                 (None, Some(why)) => {
-                    let text = format!("refused ({}): {}", why.reason, why.text);
+                    let text = short::offsets(&why.text, &p.main);
+                    let text = format!("refused ({}): {text}", why.reason);
                     writeln!(ui.out, "{}  {}", p.point, ui.paint.paint(Style::Bad, text))?;
                 }
                 (None, None) => {}

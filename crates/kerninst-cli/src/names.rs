@@ -138,6 +138,29 @@ impl<'a, 'k> Names<'a, 'k> {
         if is_glob(text) {
             return Fail::Nothing(format!("no function matches {text}{place}"));
         }
+        if wanted.name.is_empty() {
+            return Fail::error("the name of the function is missing");
+        }
+        if let Some(nth) = wanted.nth {
+            let twins = self
+                .ids
+                .iter()
+                .filter(|f| f.name == wanted.name && f.module == wanted.module);
+            let name = &wanted.name;
+            match twins.count() {
+                0 => {}
+                1 => {
+                    return Fail::Nothing(format!(
+                        "there is no {name}#{nth}: there is one {name}{place}"
+                    ));
+                }
+                n => {
+                    return Fail::Nothing(format!(
+                        "there is no {name}#{nth}: there are {n} of {name}{place}"
+                    ));
+                }
+            }
+        }
         let symbols = self.analysis.kernel().symbols().named(&wanted.name);
         let mut other = symbols.iter().filter(|s| wanted.module_fits(s.module));
         if let Some(s) = other.next() {
@@ -154,26 +177,15 @@ impl<'a, 'k> Names<'a, 'k> {
                         f.id, f.id
                     )
                 }
-                _ => format!("{text} is not a function: {}", what(s)),
+                _ => format!("{}, not a function", what(s)),
             });
         }
-        if let Some(nth) = wanted.nth {
-            let plain = Pattern {
-                nth: None,
-                ..wanted.clone()
-            };
-            let count = self.ids.iter().filter(|f| plain.fits(f)).count();
-            if count > 0 {
-                let name = &plain.name;
-                return Fail::Nothing(format!(
-                    "there is no {name}#{nth}{place}: there {} called {name}",
-                    if count == 1 {
-                        "is one function".into()
-                    } else {
-                        format!("are {count} functions")
-                    },
-                ));
-            }
+        if let Some((function, _)) = wanted.name.rsplit_once('+')
+            && !self.matching(function).is_empty()
+        {
+            return Fail::Error(format!(
+                "a function is wanted, not a place in one: try {function}"
+            ));
         }
         let elsewhere = self.module.is_some() || wanted.module.is_some();
         let near = suggest::nearest(&wanted.name, self.ids.iter().map(|f| f.name.as_str()));
@@ -245,10 +257,10 @@ fn address(text: &str) -> Result<Option<u64>, Fail> {
 /// What a symbol that is no function is.
 fn what(s: &Symbol) -> String {
     let kind = match s.kind {
-        SymbolKind::Data => "writable data",
-        SymbolKind::Bss => "data (zero at boot)",
-        SymbolKind::Rodata => "read-only data",
-        SymbolKind::WeakObject => "data (a weak object)",
+        SymbolKind::Data => "writable",
+        SymbolKind::Bss => "zero at boot",
+        SymbolKind::Rodata => "read-only",
+        SymbolKind::WeakObject => "a weak object",
         SymbolKind::Absolute => "an absolute value or per-CPU data",
         SymbolKind::Text | SymbolKind::Weak if s.derived() == Some(Derived::Prefix) => {
             "the padding before a function"
@@ -262,7 +274,7 @@ fn what(s: &Symbol) -> String {
         SymbolKind::Data | SymbolKind::Bss | SymbolKind::Rodata | SymbolKind::WeakObject
     );
     let noun = if data { "a data symbol" } else { "a symbol" };
-    format!("{} is {noun} at {:#x}: {kind}", s.id(), s.addr)
+    format!("{} is {noun} ({kind}, at {:#x})", s.id(), s.addr)
 }
 
 fn ambiguous(text: &str, found: &[&FunctionId]) -> Fail {

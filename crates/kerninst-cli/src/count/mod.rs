@@ -123,7 +123,10 @@ impl Counting<'_> {
     /// Says which points are not counted.
     fn tell_refused(&self, ui: &mut Ui) {
         let Some(session) = &self.session else { return };
-        let lines = session.refused().iter().map(|(_, r)| r.to_string());
+        let lines = session
+            .refused()
+            .iter()
+            .map(|(p, r)| plan::refusal_text(p, r));
         let lines = lines.chain(session.conflicts().iter().map(ToString::to_string));
         let lines: Vec<String> = lines.collect();
         for line in lines.iter().take(TOLD) {

@@ -10,7 +10,7 @@ use crate::json::{self, Hex, KernelLine};
 use crate::paint::Style;
 use crate::table::{Align, Table};
 use crate::ui::Ui;
-use crate::{Fail, show};
+use crate::{Fail, short, show};
 
 /// Most things left out that are told one by one.
 const TOLD: usize = 5;
@@ -86,14 +86,18 @@ fn nothing_works(planned: &PlannedSession) -> String {
     }
 }
 
-fn refusal_text(point: &Point, refused: &kerninst_patch::Refused) -> String {
+/// One point's refusal, with what would work.
+pub fn refusal_text(point: &Point, refused: &kerninst_patch::Refused) -> String {
     let near = refused.nearest.map_or(String::new(), |a| {
         format!(
             "; the nearest instruction that works is insn:{}",
             near_name(point, a)
         )
     });
-    format!("{}: {}{near}", point.label(), refused.why)
+    // No function is larger than this; cold parts keep their addresses.
+    let function = point.entry..point.entry.saturating_add(1 << 20);
+    let why = short::offsets(&refused.why.to_string(), &function);
+    format!("{}: {why}{near}", point.label())
 }
 
 fn near_name(point: &Point, addr: u64) -> String {

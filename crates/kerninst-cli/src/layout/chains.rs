@@ -53,17 +53,15 @@ impl Layered {
             chains: Vec::with_capacity(edges.len()),
             back: ranks.back.clone(),
         };
-        let mut links: BTreeMap<(usize, usize), f64> = BTreeMap::new();
-        // One dummy for each (target, rank, back): edges to the same place share their way.
-        let mut shared: BTreeMap<(usize, usize, bool), usize> = BTreeMap::new();
+        let mut lanes = Lanes::default();
         for (n, edge) in edges.iter().enumerate() {
-            let chain = graph.chain(n, edge, &mut shared, &mut links, spacing);
+            let chain = graph.chain(n, edge, &mut lanes, spacing);
             graph.chains.push(chain);
         }
         graph.rows = rows(&graph, ranks);
         graph.above = vec![Vec::new(); graph.cells.len()];
         graph.below = vec![Vec::new(); graph.cells.len()];
-        for ((from, to), weight) in links {
+        for ((from, to), weight) in lanes.links {
             if let Some(list) = graph.below.get_mut(from) {
                 list.push((to, weight));
             }
@@ -74,51 +72,52 @@ impl Layered {
         graph
     }
 
-    /// Makes (or finds) the dummies of one edge, and links them.
-    fn chain(
-        &mut self,
-        n: usize,
-        edge: &Edge,
-        shared: &mut BTreeMap<(usize, usize, bool), usize>,
-        links: &mut BTreeMap<(usize, usize), f64>,
-        spacing: Spacing,
-    ) -> Vec<usize> {
+    /// Makes (or finds) the dummies of one edge, from its start to its end, and links them.
+    fn chain(&mut self, n: usize, edge: &Edge, lanes: &mut Lanes, spacing: Spacing) -> Vec<usize> {
         let (Some(&from), Some(&to)) = (self.rank.get(edge.from), self.rank.get(edge.to)) else {
             return Vec::new();
         };
         let back = self.back.get(n) == Some(&true);
-        if !back {
-            let mut chain = Vec::new();
-            let mut last = edge.from;
-            for rank in from + 1..to {
-                let dummy = self.dummy(shared, (edge.to, rank, false), None, spacing);
-                // The way itself counts once, however many edges share it.
-                if self.is_dummy(last) {
-                    links.insert((last, dummy), STRAIGHT);
-                } else {
-                    *links.entry((last, dummy)).or_insert(0.0) += edge.weight;
-                }
-                chain.push(dummy);
-                last = dummy;
-            }
-            *links.entry((last, edge.to)).or_insert(0.0) += edge.weight;
-            return chain;
-        }
-        // Down below the source, up beside it and everything up to the target, and down into the target.
-        let mut chain = Vec::new();
-        for rank in (to..=from).rev() {
-            let beside = if rank == to {
-                Some(edge.to)
-            } else if rank == from {
-                Some(edge.from)
+        // Forward: the ranks between. Back: down below the source, then up beside it and all up to the target.
+        let length = if back {
+            (from + 1).saturating_sub(to)
+        } else {
+            to.saturating_sub(from + 1)
+        };
+        let lane = lanes.cells.entry((edge.to, back)).or_default();
+        while lane.len() < length {
+            let rank = if back {
+                to + lane.len()
             } else {
-                None
+                to.saturating_sub(1 + lane.len())
             };
-            chain.push(self.dummy(shared, (edge.to, rank, true), beside, spacing));
+            let beside = match rank {
+                _ if !back => None,
+                r if r == to => Some(edge.to),
+                r if r == from => Some(edge.from),
+                _ => None,
+            };
+            let width = spacing.lane;
+            self.cells.push(Cell {
+                width,
+                node: None,
+                beside,
+            });
+            self.rank.push(rank);
+            let new = self.cells.len() - 1;
+            if let Some(&last) = lane.last() {
+                let (upper, lower) = if back { (last, new) } else { (new, last) };
+                lanes.links.insert((upper, lower), STRAIGHT);
+            }
+            lane.push(new);
         }
-        for pair in chain.windows(2) {
-            if let [lower, upper] = pair {
-                links.insert((*upper, *lower), STRAIGHT);
+        let mut chain = lane.get(..length).unwrap_or(&[]).to_vec();
+        chain.reverse();
+        if !back {
+            let first = chain.first().copied().unwrap_or(edge.to);
+            *lanes.links.entry((edge.from, first)).or_insert(0.0) += edge.weight;
+            if let Some(&last) = chain.last() {
+                *lanes.links.entry((last, edge.to)).or_insert(0.0) += edge.weight;
             }
         }
         chain
@@ -127,24 +126,15 @@ impl Layered {
     pub fn is_dummy(&self, cell: usize) -> bool {
         self.cells.get(cell).is_some_and(|c| c.node.is_none())
     }
+}
 
-    fn dummy(
-        &mut self,
-        shared: &mut BTreeMap<(usize, usize, bool), usize>,
-        key: (usize, usize, bool),
-        beside: Option<usize>,
-        spacing: Spacing,
-    ) -> usize {
-        *shared.entry(key).or_insert_with(|| {
-            self.cells.push(Cell {
-                width: spacing.lane,
-                node: None,
-                beside,
-            });
-            self.rank.push(key.1);
-            self.cells.len() - 1
-        })
-    }
+/// What is shared while chains are made.
+#[derive(Default)]
+struct Lanes {
+    /// For each box, forward and back, the dummies of all edges that lead there, from the box outwards.
+    cells: BTreeMap<(usize, bool), Vec<usize>>,
+    /// Links between cells of neighbouring ranks, the upper one first, with their weights.
+    links: BTreeMap<(usize, usize), f64>,
 }
 
 /// First order: boxes as depth first search met them, dummies beside what they come from.

@@ -86,6 +86,8 @@ fn depth(at: &Coordinates, graph: &Layered, cell: usize, below: bool) -> f64 {
 /// A path under construction.
 struct Path {
     at: (f64, f64),
+    /// Where the last straight piece began.
+    before: (f64, f64),
     pieces: Vec<Piece>,
 }
 
@@ -93,15 +95,30 @@ impl Path {
     fn new(start: (f64, f64)) -> Path {
         Path {
             at: start,
+            before: start,
             pieces: Vec::new(),
         }
     }
 
     fn line(&mut self, x: f64, y: f64) {
-        if (x, y) != self.at {
-            self.pieces.push(Piece::Line(x, y));
-            self.at = (x, y);
+        let before = match self.pieces.as_slice() {
+            [.., Piece::Line(..)] => self.before,
+            _ => self.at,
+        };
+        if (x, y) == self.at {
+            return;
         }
+        // A line that goes on straight is one line: an edge past a thousand ranks is not a thousand pieces.
+        let straight =
+            (self.at.0 - before.0) * (y - before.1) - (x - before.0) * (self.at.1 - before.1);
+        match self.pieces.last_mut() {
+            Some(Piece::Line(a, b)) if straight.abs() < 1e-6 => (*a, *b) = (x, y),
+            _ => {
+                self.before = self.at;
+                self.pieces.push(Piece::Line(x, y));
+            }
+        }
+        self.at = (x, y);
     }
 
     /// From one end of a gap to the other, leaving and arriving upright.

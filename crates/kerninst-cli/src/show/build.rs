@@ -162,7 +162,10 @@ fn mark_unlikely(function: &Function, view: &mut View) {
         }
     }
     for block in &mut view.blocks {
-        let bug = block.insns.iter().any(|i| i.sites.contains(&"bug"));
+        let bug = block
+            .insns
+            .iter()
+            .any(|i| i.sites.iter().any(|s| s == "bug"));
         block.unlikely = (block.cold || bug) && !block.entry;
     }
     let unlikely = |view: &View, n: usize| view.blocks.get(n).is_some_and(|b| b.unlikely);

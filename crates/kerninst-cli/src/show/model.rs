@@ -93,7 +93,7 @@ pub struct Insn {
     /// Kind, as far as control flow is concerned.
     pub kind: String,
     /// What the kernel's tables say of it.
-    pub sites: Vec<&'static str>,
+    pub sites: Vec<String>,
     /// The tactic that it would get as the only point.
     pub tactic: Option<&'static str>,
     /// Or the reason why not.

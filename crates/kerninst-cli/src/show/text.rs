@@ -6,6 +6,7 @@ use super::model::{Block, Edge, View};
 use super::words;
 use crate::args::ShowArgs;
 use crate::paint::{Paint, Style};
+use crate::short;
 use crate::ui::Ui;
 
 /// Writes the function: a head, then block by block.
@@ -62,18 +63,16 @@ fn head(view: &View, kernel: &str, out: &mut dyn Write, paint: Paint) -> io::Res
         )?;
     }
     for why in &view.incomplete {
-        writeln!(
-            out,
-            "  control flow: {}: {why}",
-            paint.paint(Style::Bad, "incomplete")
-        )?;
+        let bad = paint.paint(Style::Bad, "incomplete");
+        let why = short::offsets(why, &main_part(view));
+        writeln!(out, "  control flow: {bad}: {why}")?;
     }
     match &view.refused {
         Some(r) => writeln!(
             out,
             "  {}: {}",
             paint.paint(Style::Bad, "no instruction can be instrumented"),
-            r.text
+            short::offsets(&r.text, &main_part(view))
         ),
         None => writeln!(
             out,
@@ -82,6 +81,11 @@ fn head(view: &View, kernel: &str, out: &mut dyn Write, paint: Paint) -> io::Res
             count(view.instructions, "instruction")
         ),
     }
+}
+
+/// The addresses that offsets count in.
+fn main_part(view: &View) -> std::ops::Range<u64> {
+    view.ranges.first().map_or(0..0, |[a, b]| a.0..b.0)
 }
 
 /// `1 block`, `2 blocks`.
@@ -194,10 +198,15 @@ fn insns(
             )?;
         }
         if let (Some(r), None) = (&i.refused, &view.refused) {
-            let near = r.nearest.map_or(String::new(), |a| {
-                format!("; nearest that works: {}", near_name(view, a.0))
-            });
-            let text = format!("^ refused ({}): {}{near}", r.reason, r.text);
+            // The fentry site's reason names what works already.
+            let near = r
+                .nearest
+                .filter(|_| r.reason != "fentry")
+                .map_or(String::new(), |a| {
+                    format!("; nearest that works: {}", near_name(view, a.0))
+                });
+            let why = short::offsets(&r.text, &main_part(view));
+            let text = format!("^ refused ({}): {why}{near}", r.reason);
             writeln!(out, "{:indent$}{}", "", paint.paint(Style::Bad, text))?;
         }
     }

@@ -53,24 +53,12 @@ pub fn exit(kind: ExitKind, name: impl Fn(u64) -> String) -> String {
     }
 }
 
-/// What the kernel's tables say of an instruction.
-pub fn sites(sites: Sites) -> Vec<&'static str> {
-    let names = [
-        (Sites::FENTRY, "fentry"),
-        (Sites::JUMP_LABEL, "jump-label"),
-        (Sites::STATIC_CALL, "static-call"),
-        (Sites::EXTABLE, "extable"),
-        (Sites::BUG, "bug"),
-        (Sites::RETPOLINE, "retpoline"),
-        (Sites::RETURN, "return"),
-        (Sites::ALTERNATIVE, "alternative"),
-        (Sites::PARAVIRT, "paravirt"),
-        (Sites::ENDBR, "endbr"),
-        (Sites::SMP_LOCK, "smp-lock"),
-        (Sites::CALL_SITE, "call-site"),
-    ];
-    let there = names.iter().filter(|(s, _)| sites.contains(*s));
-    there.map(|(_, name)| *name).collect()
+/// What the kernel's tables say of an instruction: `jump-label`, `extable` …
+pub fn sites(sites: Sites) -> Vec<String> {
+    let names = sites.iter_names();
+    names
+        .map(|(name, _)| name.to_lowercase().replace('_', "-"))
+        .collect()
 }
 
 /// Short name of a refusal's reason.
