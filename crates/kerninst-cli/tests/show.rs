@@ -263,83 +263,49 @@ fn picture() {
 
 #[test]
 fn names_that_name_several_or_nothing() {
-    for (name, expected) in [
-        (
-            "helper",
-            expect![
-                "exit 2: helper matches 3 functions: helper#1, helper#2, mod:helper; name one of them"
-            ],
-        ),
-        (
-            "mod:helper",
-            expect!["mod:helper  (module mod, running kernel 6.12.0-demo)"],
-        ),
-        (
-            "h*",
-            expect![
-                "exit 2: h* matches 3 functions: helper#1, helper#2, mod:helper; name one of them"
-            ],
-        ),
-        ("nothing*", expect!["exit 1: no function matches nothing*"]),
-        (
-            "alhpa",
-            expect!["exit 1: no function is called alhpa; did you mean alpha?"],
-        ),
-        (
-            "zzzzzzzz",
-            expect![
-                "exit 1: no function is called zzzzzzzz; `kerninst list '*zzzzzzzz*'` lists names that contain it"
-            ],
-        ),
-        (
-            "helper#7",
-            expect!["exit 1: there is no helper#7: there are 2 of helper"],
-        ),
-        (
-            "jiffies",
-            expect![
-                "exit 2: jiffies is not a function: jiffies is a data symbol at 0xffffffff82000000: writable data"
-            ],
-        ),
-        (
-            "_stext",
-            expect![
-                "exit 2: _stext is not a function: _stext is a symbol at 0xffffffff81000000: a label that marks a place"
-            ],
-        ),
-        (
-            "0xffffffff82000000",
-            expect![
-                "exit 1: 0xffffffff82000000 is not code: jiffies is a data symbol at 0xffffffff82000000: writable data"
-            ],
-        ),
-        ("0x12", expect!["exit 1: no kernel function is at 0x12"]),
-        (
-            "0xzz",
-            expect!["exit 2: 0xzz is not an address: write 0x and up to 16 hexadecimal digits"],
-        ),
-        (
-            "",
-            expect![
-                "exit 1: no function is called ; `kerninst list '**'` lists names that contain it"
-            ],
-        ),
-        (
-            "alpha+0x4",
-            expect![
-                "exit 1: no function is called alpha+0x4; `kerninst list '*alpha+0x4*'` lists names that contain it"
-            ],
-        ),
-    ] {
+    let names = [
+        "helper",
+        "h*",
+        "nothing*",
+        "alhpa",
+        "zzzzzzzz",
+        "helper#7",
+        "jiffies",
+        "_stext",
+        "0xffffffff82000000",
+        "0x12",
+        "0xzz",
+        "",
+        "alpha+0x4",
+        "mod:alpha",
+        "mod:helper",
+    ];
+    let mut all = String::new();
+    for name in names {
         let text = run(&args(name));
-        let last = text.lines().last().unwrap_or_default().to_string() + "\n";
-        let shown = if last.starts_with("exit") {
-            last
-        } else {
-            text.lines().next().unwrap_or_default().to_string()
-        };
-        expected.assert_eq(shown.trim_end());
+        let failed = text.lines().find(|l| l.starts_with("exit"));
+        all += &format!(
+            "{name}: {}\n",
+            failed.or(text.lines().next()).unwrap_or_default()
+        );
     }
+    expect![[r#"
+        helper: exit 2: helper matches 3 functions: helper#1, helper#2, mod:helper; name one of them
+        h*: exit 2: h* matches 3 functions: helper#1, helper#2, mod:helper; name one of them
+        nothing*: exit 1: no function matches nothing*
+        alhpa: exit 1: no function is called alhpa; did you mean alpha?
+        zzzzzzzz: exit 1: no function is called zzzzzzzz; `kerninst list '*zzzzzzzz*'` lists names that contain it
+        helper#7: exit 1: there is no helper#7: there are 2 of helper
+        jiffies: exit 2: jiffies is a data symbol (writable, at 0xffffffff82000000), not a function
+        _stext: exit 2: _stext is a symbol (a label that marks a place, at 0xffffffff81000000), not a function
+        0xffffffff82000000: exit 1: 0xffffffff82000000 is not code: jiffies is a data symbol (writable, at 0xffffffff82000000)
+        0x12: exit 1: no kernel function is at 0x12
+        0xzz: exit 2: 0xzz is not an address: write 0x and up to 16 hexadecimal digits
+        : exit 2: the name of the function is missing
+        alpha+0x4: exit 2: a function is wanted, not a place in one: try alpha
+        mod:alpha: exit 1: no function is called mod:alpha; did you mean alpha?
+        mod:helper: mod:helper  (module mod, running kernel 6.12.0-demo)
+    "#]].assert_eq(&all);
 }
 
 #[test]
