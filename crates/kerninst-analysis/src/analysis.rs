@@ -10,6 +10,7 @@ use rayon::prelude::*;
 use crate::cross::How;
 use crate::flow::Scratch;
 use crate::hash::AddrMap;
+use crate::index::Start;
 use crate::names::Class;
 use crate::shared::Shared;
 use crate::{Call, CallGraph, Function, FunctionId, build, liveness};
@@ -85,11 +86,11 @@ impl<'k> Analysis<'k> {
     pub fn function_at(&self, addr: u64) -> Option<Arc<Function>> {
         let index = &self.shared().index;
         let n = index.region_at(addr)?;
-        let start = index.get(n)?;
+        let start = index.at(n)?;
         if start.class.contains(Class::COLD) {
-            return self.cold_owner(n, addr).or_else(|| self.numbered(n));
+            return self.cold_owner(n, addr).or_else(|| self.starting(n));
         }
-        let function = self.numbered(n)?;
+        let function = self.starting(n)?;
         if addr == start.addr || function.contains(addr) {
             return Some(function);
         }
@@ -100,20 +101,20 @@ impl<'k> Analysis<'k> {
     }
 
     /// The function that the `.cold` symbol number `n` is a part of.
-    fn cold_owner(&self, n: usize, addr: u64) -> Option<Arc<Function>> {
+    fn cold_owner(&self, n: u64, addr: u64) -> Option<Arc<Function>> {
         let index = &self.shared().index;
-        let cold = index.get(n)?.symbol;
+        let cold = index.at(n)?.symbol;
         let (stem, _) = cold.name.split_once(".cold")?;
         let named = self.kernel.symbols().named(stem);
         let owners = named.iter().filter(|s| s.module == cold.module);
         let mut owners = owners
             .filter_map(|s| index.region_at(s.addr))
             .filter(|&o| o != n);
-        owners.find_map(|o| self.numbered(o).filter(|f| f.contains(addr)))
+        owners.find_map(|o| self.starting(o).filter(|f| f.contains(addr)))
     }
 
     /// The functions that jump into `range`, nearest target to its end first; not region `not`.
-    fn referrers(&self, range: Range<u64>, not: usize) -> impl Iterator<Item = Arc<Function>> {
+    fn referrers(&self, range: Range<u64>, not: u64) -> impl Iterator<Item = Arc<Function>> {
         let shared = self.shared();
         let all = shared.references().targets_in(range).iter().rev();
         let jumps = all.filter(|r| r.how == How::Jump).map(|r| r.source);
@@ -121,12 +122,12 @@ impl<'k> Analysis<'k> {
         regions
             .filter(move |&n| n != not)
             .take(MOST_REFERRERS)
-            .filter_map(|n| self.numbered(n))
+            .filter_map(|n| self.starting(n))
     }
 
-    /// The function at start number `n`, from the cache or new.
-    pub(crate) fn numbered(&self, n: usize) -> Option<Arc<Function>> {
-        let start = self.shared().index.get(n)?;
+    /// The function that starts at `n`, from the cache or new.
+    pub(crate) fn starting(&self, n: u64) -> Option<Arc<Function>> {
+        let start = self.shared().index.at(n)?;
         if start.class.contains(Class::PADDING) {
             return None;
         }
@@ -138,7 +139,7 @@ impl<'k> Analysis<'k> {
         Some(cache().entry(start.addr).or_insert(function).clone())
     }
 
-    fn analyse(&self, n: usize) -> Option<Function> {
+    fn analyse(&self, n: u64) -> Option<Function> {
         let shared = self.shared();
         SCRATCH.with(|cell| {
             let mut fresh = None;
@@ -153,35 +154,34 @@ impl<'k> Analysis<'k> {
         })
     }
 
-    /// Numbers of the starts that are functions (not padding, not cold parts).
-    fn function_numbers(&self) -> impl Iterator<Item = usize> {
-        let index = &self.shared().index;
+    /// The starts that are functions (not padding, not cold parts).
+    fn function_starts(&self) -> impl Iterator<Item = &Start<'k>> {
         let not = Class::PADDING | Class::COLD;
-        (0..index.len()).filter(move |&n| index.get(n).is_some_and(|s| !s.class.intersects(not)))
+        self.shared()
+            .index
+            .all()
+            .iter()
+            .filter(move |s| !s.class.intersects(not))
     }
 
     /// All functions by address; decodes nothing.
     pub fn functions(&self) -> Vec<FunctionId> {
         let index = &self.shared().index;
-        let id = |n: usize| {
-            let start = index.get(n)?;
-            let region = index.region(n)?;
-            Some(FunctionId {
-                start: start.addr,
-                end: region.end,
-                name: start.symbol.name.to_string(),
-                id: start.symbol.id(),
-                module: start.symbol.module.map(str::to_string),
-            })
+        let id = |start: &Start<'k>| FunctionId {
+            start: start.addr,
+            end: index.region(start.addr).map_or(start.addr, |r| r.end),
+            name: start.symbol.name.to_string(),
+            id: start.symbol.id(),
+            module: start.symbol.module.map(str::to_string),
         };
-        self.function_numbers().filter_map(id).collect()
+        self.function_starts().map(id).collect()
     }
 
     /// Analyses every function, on all CPUs, and shows each to `visit` (in no particular order); the
     /// functions are not kept, so that memory stays bounded.
     pub fn all(&self, visit: impl Fn(&Function) + Sync) -> Totals {
-        let numbers: Vec<usize> = self.function_numbers().collect();
-        numbers
+        let starts: Vec<u64> = self.function_starts().map(|s| s.addr).collect();
+        starts
             .par_chunks(64)
             .map(|chunk| {
                 let mut totals = Totals::default();

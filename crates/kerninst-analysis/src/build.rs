@@ -20,11 +20,11 @@ fn ends_block(node: &Node) -> bool {
 
 pub(crate) fn function(
     shared: &Shared<'_>,
-    n: usize,
+    start: u64,
     flow: Flow,
     live: &[u32],
 ) -> Option<Function> {
-    let start = shared.index.get(n)?;
+    let start = shared.index.at(start)?;
     let (mut insns, blocks) = insns_and_blocks(&flow, live);
     let mut function = Function {
         name: start.symbol.name.to_string(),

@@ -35,19 +35,16 @@ impl Callee {
 impl Shared<'_> {
     /// The effect of calling `addr`, as far as `levels` levels of callees tell.
     pub(crate) fn callee(&self, addr: u64, levels: u8) -> Callee {
-        let Some(n) = self.index.region_at(addr) else {
+        if levels == 0 || self.index.at(addr).is_none() {
             return Callee::UNKNOWN;
-        };
-        let at_start = self.index.get(n).is_some_and(|s| s.addr == addr);
-        let Some(region) = self.index.region(n) else {
-            return Callee::UNKNOWN;
-        };
-        if levels == 0 || !at_start || region.end.saturating_sub(region.start) > CALLEE_SIZE {
+        }
+        let region = self.index.region(addr);
+        if region.is_none_or(|r| r.end.saturating_sub(r.start) > CALLEE_SIZE) {
             return Callee::UNKNOWN;
         }
         self.callees.get((addr, levels), || {
             let mut scratch = crate::flow::Scratch::new();
-            let flow = self.flow(n, false, &mut scratch);
+            let flow = self.flow(addr, false, &mut scratch);
             flow.and_then(|f| self.effect_of(&f, addr, levels - 1))
                 .unwrap_or(Callee::UNKNOWN)
         })

@@ -36,11 +36,35 @@ pub(crate) struct Reference {
 pub(crate) struct References(Vec<Reference>);
 
 impl References {
-    pub(crate) fn scan(index: &Index<'_>) -> Self {
+    /// Scans all text, or only the regions without an fentry site.
+    pub(crate) fn scan(index: &Index<'_>, untraced_only: bool) -> Self {
         let mut found = Vec::new();
-        let starts = Bits::new(index);
+        let mut starts = Starts::default();
+        let mut scanned: Vec<Range<u64>> = Vec::new();
         for text in index.texts() {
-            scan_text(index, &starts, text, &mut found);
+            let mut bits = vec![0; text.bytes.len() / 64 + 1];
+            let mut open: Option<u64> = None;
+            index.each_start(text, |addr, traced| {
+                let offset = addr.wrapping_sub(text.start) as usize;
+                if let Some(word) = bits.get_mut(offset / 64) {
+                    *word |= 1 << (offset % 64);
+                }
+                if traced {
+                    scanned.extend(open.take().map(|from| from..addr));
+                } else {
+                    open = open.or(Some(addr));
+                }
+            });
+            scanned.extend(open.map(|from| from..text.end()));
+            starts.texts.push((text.range(), bits));
+        }
+        if !untraced_only {
+            scanned = index.texts().iter().map(|t| t.range()).collect();
+        }
+        for range in scanned {
+            if let Some(text) = index.text_at(range.start) {
+                scan_range(index, &starts, text, range, &mut found);
+            }
         }
         found.sort_unstable();
         Self(found)
@@ -55,35 +79,12 @@ impl References {
 }
 
 /// One bit for each byte of text: does a region start there?
-struct Bits {
+#[derive(Default)]
+struct Starts {
     texts: Vec<(Range<u64>, Vec<u64>)>,
 }
 
-impl Bits {
-    fn new(index: &Index<'_>) -> Self {
-        let mut texts: Vec<(Range<u64>, Vec<u64>)> = index
-            .texts()
-            .iter()
-            .map(|t| (t.range(), vec![0; t.bytes.len() / 64 + 1]))
-            .collect();
-        let mut at = 0;
-        for start in (0..index.len()).filter_map(|n| index.get(n)) {
-            while texts
-                .get(at)
-                .is_some_and(|(range, _)| range.end <= start.addr)
-            {
-                at += 1;
-            }
-            if let Some((range, bits)) = texts.get_mut(at)
-                && let Some(offset) = start.addr.checked_sub(range.start)
-                && let Some(word) = bits.get_mut(offset as usize / 64)
-            {
-                *word |= 1 << (offset % 64);
-            }
-        }
-        Self { texts }
-    }
-
+impl Starts {
     /// Is `addr` text, and not the start of a region?
     fn is_interior(&self, addr: u64) -> bool {
         // Core text first, which nearly all references are to.
@@ -135,11 +136,19 @@ const INTEREST: [bool; 256] = {
     table
 };
 
-fn scan_text(index: &Index<'_>, starts: &Bits, text: &Text, found: &mut Vec<Reference>) {
+fn scan_range(
+    index: &Index<'_>,
+    starts: &Starts,
+    text: &Text,
+    range: Range<u64>,
+    found: &mut Vec<Reference>,
+) {
     let own = text.range();
-    let add = |found: &mut Vec<Reference>, p: usize, target: u64, how: How| {
-        let source = own.start.wrapping_add(p as u64);
-        if starts.is_interior(target) && !starts.same_region(source, target) {
+    let mut add = |source: u64, target: u64, how: How| {
+        if starts.is_interior(target)
+            && !starts.same_region(source, target)
+            && (how != How::Absolute || is_untraced(index, target))
+        {
             found.push(Reference {
                 target,
                 source,
@@ -148,10 +157,11 @@ fn scan_text(index: &Index<'_>, starts: &Bits, text: &Text, found: &mut Vec<Refe
         }
     };
     let size = own.end.wrapping_sub(own.start);
-    for (p, window) in text.bytes.windows(6).enumerate() {
-        let &[a, b, c, d, e, f] = window else {
-            continue;
-        };
+    let first = range.start.saturating_sub(own.start) as usize;
+    let last = range.end.saturating_sub(own.start) as usize;
+    let bytes = text.bytes.get(first..last).unwrap_or(&[]);
+    let mut at = |source: u64, window: [u8; 6]| {
+        let [a, b, c, d, e, f] = window;
         if INTEREST[usize::from(a)] {
             let (skip, field, how) = match (a, b) {
                 (0xe9, _) => (1, [b, c, d, e], How::Jump),
@@ -162,32 +172,41 @@ fn scan_text(index: &Index<'_>, starts: &Bits, text: &Text, found: &mut Vec<Refe
             };
             if skip != 0 {
                 let displacement = i64::from(i32::from_le_bytes(field)) as u64;
-                let next = own.start.wrapping_add(p as u64 + skip + 4);
-                add(found, p, next.wrapping_add(displacement), how);
+                let next = source.wrapping_add(skip + 4);
+                add(source, next.wrapping_add(displacement), how);
             }
         }
-        // A sign-extended address: wanted for code without an fentry site only.
+        // A sign-extended address.
         let absolute = i64::from(i32::from_le_bytes([a, b, c, d])) as u64;
-        if absolute.wrapping_sub(own.start) < size && is_untraced(index, absolute) {
-            add(found, p, absolute, How::Absolute);
+        if absolute.wrapping_sub(own.start) < size {
+            add(source, absolute, How::Absolute);
         }
+    };
+    let mut source = range.start;
+    for window in bytes.windows(6) {
+        if let &[a, b, c, d, e, f] = window {
+            at(source, [a, b, c, d, e, f]);
+        }
+        source = source.wrapping_add(1);
     }
-    // The last jump of a text ends at its last byte.
-    if let [.., a, b, c, d, e] = *text.bytes.as_slice()
-        && matches!(a, 0xe8 | 0xe9)
-    {
-        let displacement = i64::from(i32::from_le_bytes([b, c, d, e])) as u64;
-        let how = if a == 0xe9 { How::Jump } else { How::Call };
-        add(
-            found,
-            text.bytes.len() - 5,
-            own.end.wrapping_add(displacement),
-            how,
-        );
+    // The last bytes, as if zeros followed: a five-byte jump may be the last instruction.
+    for n in (1..6).rev() {
+        let Some(tail) = bytes
+            .len()
+            .checked_sub(n)
+            .and_then(|from| bytes.get(from..))
+        else {
+            continue;
+        };
+        let mut window = [0; 6];
+        for (to, from) in window.iter_mut().zip(tail) {
+            *to = *from;
+        }
+        at(range.end.wrapping_sub(n as u64), window);
     }
 }
 
 fn is_untraced(index: &Index<'_>, addr: u64) -> bool {
-    let start = index.region_at(addr).and_then(|n| index.get(n));
+    let start = index.region_at(addr).and_then(|n| index.at(n));
     start.is_some_and(|s| !s.class.intersects(Class::FENTRY | Class::PADDING))
 }

@@ -46,10 +46,10 @@ pub(crate) struct Walk<'a, 'k> {
 }
 
 impl<'k> Shared<'k> {
-    /// Works out the function (or other code) at start number `n`. With `incoming`, ways in from other
+    /// Works out the function (or other code) at `n`. With `incoming`, ways in from other
     /// functions are looked for too (where such can be); what is live at the entry does not need them.
-    pub(crate) fn flow(&self, n: usize, incoming: bool, scratch: &mut Scratch) -> Option<Flow> {
-        let start = self.index.get(n)?;
+    pub(crate) fn flow(&self, n: u64, incoming: bool, scratch: &mut Scratch) -> Option<Flow> {
+        let start = self.index.at(n)?;
         let region = self.index.region(n)?;
         let size = usize::try_from(region.end.checked_sub(region.start)?).ok()?;
         let bytes = self.index.text_at(region.start)?.get(region.start, size)?;
@@ -87,8 +87,8 @@ impl<'k> Shared<'k> {
     }
 
     /// A cold part follows the ABI if every function of its name does.
-    fn cold_abi(&self, n: usize) -> bool {
-        let Some(name) = self.index.get(n).map(|s| s.symbol.name) else {
+    fn cold_abi(&self, n: u64) -> bool {
+        let Some(name) = self.index.at(n).map(|s| s.symbol.name) else {
             return false;
         };
         let Some((stem, _)) = name.split_once(".cold") else {
@@ -128,7 +128,7 @@ impl<'k> Walk<'_, 'k> {
     }
 
     /// Adds the ways in from other functions.
-    fn enter(&mut self, n: usize) {
+    fn enter(&mut self, n: u64) {
         for way in self.shared.incoming(n, self.flow.region.clone()) {
             self.joins.push(way.addr);
             self.roots.push(way.addr);

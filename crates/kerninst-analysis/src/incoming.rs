@@ -19,9 +19,9 @@ pub(crate) struct Incoming {
 
 impl Shared<'_> {
     /// Where other functions may enter `region` otherwise than at its start.
-    pub(crate) fn incoming(&self, n: usize, region: Range<u64>) -> Vec<Incoming> {
+    pub(crate) fn incoming(&self, n: u64, region: Range<u64>) -> Vec<Incoming> {
         let mut found = Vec::new();
-        for reference in self.references().targets_in(region.clone()) {
+        for reference in self.untraced_references().targets_in(region.clone()) {
             let branch = matches!(reference.how, How::Jump | How::Call);
             let code = branch && self.is_reached(reference.source);
             found.push(Incoming {
@@ -48,15 +48,15 @@ impl Shared<'_> {
     }
 
     /// The region before or behind that is no padding, if it is code without an fentry site.
-    fn neighbour(&self, n: usize, before: bool) -> Option<Range<u64>> {
+    fn neighbour(&self, n: u64, before: bool) -> Option<Range<u64>> {
         let mut at = n;
         for _ in 0..2 {
             at = if before {
-                at.checked_sub(1)?
+                self.index.previous_start(at)?
             } else {
-                at.checked_add(1)?
+                self.index.next_start(at)?
             };
-            let start = self.index.get(at)?;
+            let start = self.index.at(at)?;
             if start.class.contains(Class::PADDING) {
                 continue;
             }

@@ -85,7 +85,7 @@ impl Walk<'_, '_> {
         let Some(n) = index.region_at(target) else {
             return Goes::Tail;
         };
-        let (Some(start), Some(region)) = (index.get(n), index.region(n)) else {
+        let (Some(start), Some(region)) = (index.at(n), index.region(n)) else {
             return Goes::Tail;
         };
         // A cold part: with its own symbol (6.1), or without one in the region of some other symbol (6.12).

@@ -38,26 +38,22 @@ impl Analysis<'_> {
         let window =
             addr.saturating_sub(reach).max(text.start)..addr.saturating_add(reach).min(text.end());
         let mut free: Vec<Range<u64>> = Vec::new();
-        let first = match index.region_at(window.start) {
-            Some(n) => n,
-            None => index.first_from(window.start),
-        };
-        for n in first..index.len() {
-            match index.region(n) {
-                Some(region) if region.start < window.end => {
-                    free.extend(shared.gaps(n).free.iter().cloned());
-                }
-                _ => break,
-            }
+        let first = index
+            .region_at(window.start)
+            .or_else(|| index.next_start(window.start));
+        let mut at = first;
+        while let Some(start) = at.filter(|s| *s < window.end) {
+            free.extend(shared.gaps(start).free.iter().cloned());
+            at = index.next_start(start);
         }
         merge(free, &window)
     }
 }
 
 impl Shared<'_> {
-    /// What region number `n` leaves free.
-    fn gaps(&self, n: usize) -> Arc<Gaps> {
-        let Some((start, region)) = self.index.get(n).zip(self.index.region(n)) else {
+    /// What the region of the start `n` leaves free.
+    fn gaps(&self, n: u64) -> Arc<Gaps> {
+        let Some((start, region)) = self.index.at(n).zip(self.index.region(n)) else {
             return Arc::new(Gaps {
                 free: Vec::new(),
                 runs_out: true,
@@ -74,13 +70,10 @@ impl Shared<'_> {
 
     /// All of a `__pfx_`/`__cfi_` region, if it is fill (the kernel may keep code there: call depth
     /// tracking, FineIBT) and the function before does not run into it.
-    fn symbol_padding(&self, n: usize, region: Range<u64>) -> Gaps {
-        let before = n.checked_sub(1).filter(|&b| {
-            self.index.region(b).is_some_and(|r| r.end == region.start)
-                && self
-                    .index
-                    .get(b)
-                    .is_some_and(|s| !s.class.contains(Class::PADDING))
+    fn symbol_padding(&self, n: u64, region: Range<u64>) -> Gaps {
+        let before = self.index.previous_start(n).filter(|&b| {
+            let start = self.index.at(b);
+            start.is_some_and(|s| !s.class.contains(Class::PADDING))
         });
         let runs_in = before.is_some_and(|b| self.gaps(b).runs_out);
         let free = !runs_in && self.is_fill(&region) && self.is_unmentioned(&region);
@@ -91,7 +84,7 @@ impl Shared<'_> {
     }
 
     /// The fill in the gaps behind instructions of a function that do not go on.
-    fn function_gaps(&self, n: usize, region: &Range<u64>) -> Gaps {
+    fn function_gaps(&self, n: u64, region: &Range<u64>) -> Gaps {
         let mut gaps = Gaps {
             free: Vec::new(),
             runs_out: true,
@@ -107,7 +100,7 @@ impl Shared<'_> {
         // to code: only what lies behind the last instruction is certain.
         let cold = self
             .index
-            .get(n)
+            .at(n)
             .is_none_or(|s| s.class.contains(Class::COLD));
         let inner = flow.abi && !cold;
         let from = flow.nodes.partition_point(|i| i.addr < region.start);

@@ -23,6 +23,7 @@ pub(crate) struct Shared<'k> {
     /// Free bytes of regions.
     pub padding: Memo<u64, Arc<Gaps>>,
     references: OnceLock<References>,
+    untraced_references: OnceLock<References>,
 }
 
 impl<'k> Shared<'k> {
@@ -34,13 +35,21 @@ impl<'k> Shared<'k> {
             callees: Memo::default(),
             padding: Memo::default(),
             references: OnceLock::new(),
+            untraced_references: OnceLock::new(),
         }
     }
 
     /// References across functions: a scan of all text, on first use.
     pub(crate) fn references(&self) -> &References {
         self.references
-            .get_or_init(|| References::scan(&self.index))
+            .get_or_init(|| References::scan(&self.index, false))
+    }
+
+    /// References across functions that code without an fentry site makes. (C code refers to the middle
+    /// of another function only to reach its own cold part.)
+    pub(crate) fn untraced_references(&self) -> &References {
+        self.untraced_references
+            .get_or_init(|| References::scan(&self.index, true))
     }
 }
 
