@@ -1,4 +1,4 @@
-//! Prints what `kerninst-kernel` knows of a kernel: `dump live|FILE [symbols|text|tables|TABLE|modules|limits|time]`.
+//! Prints what `kerninst-kernel` knows of a kernel: `dump live|FILE [symbols|text|tables|TABLE|modules|limits|pointers|time]`.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use kerninst_kernel::{Error, Kernel, Tables};
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let (Some(source), what) = (args.next(), args.next()) else {
-        eprintln!("usage: dump live|FILE [symbols|text|tables|TABLE|modules|limits|time]");
+        eprintln!("usage: dump live|FILE [symbols|text|tables|TABLE|modules|limits|pointers|time]");
         return ExitCode::from(2);
     };
     match run(&source, what.as_deref().unwrap_or("time")) {
@@ -90,6 +90,16 @@ fn run(source: &str, what: &str) -> Result<(), Error> {
                 .missing()
                 .iter()
                 .for_each(|m| println!("missing: {m}"));
+        }
+        "pointers" => {
+            for &p in kernel.code_pointers() {
+                let name = kernel.symbols().containing(p);
+                println!(
+                    "{p:016x} {}",
+                    name.map(|(s, o)| format!("{}+{o:#x}", s.id()))
+                        .unwrap_or_default()
+                );
+            }
         }
         "tables" => {
             for (name, len, _) in list(kernel.tables()) {
@@ -186,5 +196,6 @@ fn time(kernel: &Kernel, opened: std::time::Duration) {
     step("static calls", &|| kernel.tables().static_calls.len());
     step("orc", &|| kernel.tables().orc.len());
     step("fentry", &|| kernel.tables().fentry.len());
+    step("code pointers", &|| kernel.code_pointers().len());
     step("off limits", &|| kernel.off_limits().ranges().len());
 }

@@ -28,6 +28,7 @@ pub struct Kernel {
     pub(crate) modules: Arc<Vec<Module>>,
     pub(crate) btf: Arc<Lazy<Option<Btf>>>,
     pub(crate) off_limits: Lazy<OffLimits>,
+    pub(crate) code_pointers: Lazy<Vec<u64>>,
     pub(crate) remarks: Vec<String>,
     /// Where it is not in kernel memory: that of a module file.
     pub(crate) vermagic: Option<String>,
@@ -115,6 +116,21 @@ impl Kernel {
     pub fn off_limits(&self) -> &OffLimits {
         &self.off_limits
     }
+    /// Addresses inside functions (not of any code symbol) that words of read-only data hold: possible targets of a
+    /// computed goto, such as the BPF interpreter's. Sorted; some may be there by chance. A live kernel's are looked for in
+    /// the core kernel's and the modules' read-only data.
+    #[must_use]
+    pub fn code_pointers(&self) -> &[u64] {
+        &self.code_pointers
+    }
+    /// [`Kernel::code_pointers`] into `range`.
+    #[must_use]
+    pub fn code_pointers_in(&self, range: std::ops::Range<u64>) -> &[u64] {
+        let all = self.code_pointers();
+        let from = all.partition_point(|&a| a < range.start);
+        let to = all.partition_point(|&a| a < range.end).max(from);
+        all.get(from..to).unwrap_or(&[])
+    }
     /// What could not be read the usual way, in sentences; empty when all went well.
     #[must_use]
     pub fn remarks(&self) -> &[String] {
@@ -145,6 +161,7 @@ pub struct KernelBuilder {
     tables: Tables,
     modules: Vec<Module>,
     off_limits: OffLimits,
+    code_pointers: Vec<u64>,
 }
 
 impl KernelBuilder {
@@ -209,6 +226,13 @@ impl KernelBuilder {
         self.off_limits = off_limits;
         self
     }
+    /// Adds an address to [`Kernel::code_pointers`].
+    #[must_use]
+    pub fn code_pointer(mut self, addr: u64) -> Self {
+        let at = self.code_pointers.partition_point(|&a| a < addr);
+        self.code_pointers.insert(at, addr);
+        self
+    }
     /// Makes [`Kernel::is_live`] say yes.
     #[must_use]
     pub fn live(mut self) -> Self {
@@ -231,6 +255,7 @@ impl KernelBuilder {
             modules: Arc::new(self.modules),
             btf: Arc::new(lazy(|| None)),
             off_limits: lazy(move || self.off_limits),
+            code_pointers: lazy(move || self.code_pointers),
             remarks: Vec::new(),
             vermagic: None,
         }

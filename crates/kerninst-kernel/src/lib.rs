@@ -21,6 +21,7 @@ mod live;
 mod memory;
 mod modules;
 mod off_limits;
+mod pointers;
 mod symbol_name;
 mod symbols;
 mod table;

@@ -192,6 +192,15 @@ fn functions_have_unwind_data_and_names() {
         assert_eq!(twins[2].id(), "__func__.0#3");
         assert_eq!(k.symbols().by_id("__func__.0#3"), Some(twins[2]));
 
+        // The BPF interpreter's table of labels.
+        let interpreter = *k
+            .symbols()
+            .named("___bpf_prog_run")
+            .first()
+            .expect("___bpf_prog_run");
+        let labels = k.code_pointers_in(interpreter.addr..interpreter.end());
+        assert!(labels.len() > 80, "{labels:x?}");
+
         let limits = k.off_limits();
         assert_eq!(limits.missing(), [] as [String; 0]);
         let at = |name: &str| {

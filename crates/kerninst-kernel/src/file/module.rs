@@ -12,7 +12,7 @@ use crate::memory::Segments;
 use crate::off_limits::collect::Collector as OffLimitCollector;
 use crate::tables::collect::{ALL, Collector};
 use crate::tables::decode::{Part, absolute_sites};
-use crate::{Memory, Module, OffLimit, Section, Symbols, SymbolsBuilder, Text};
+use crate::{Memory, Module, OffLimit, Section, Symbols, SymbolsBuilder, Text, pointers};
 
 /// Text sections that are off limits by their name.
 const LIMITS: [(&str, OffLimit); 6] = [
@@ -54,6 +54,7 @@ pub(super) fn kernel(elf: Elf, file_name: &str) -> Result<Kernel, Reason> {
     let module = describe(&elf, &placed, &name, id.clone());
     let mut memory = Segments::default();
     let mut text = Vec::new();
+    let mut read_only = Vec::new();
     for (i, s) in elf.sections.iter().enumerate() {
         let (Some(&addr), Some(bytes)) = (placed.addrs.get(i), placed.bytes.get_mut(i)) else {
             continue;
@@ -71,8 +72,13 @@ pub(super) fn kernel(elf: Elf, file_name: &str) -> Result<Kernel, Reason> {
                 init,
             });
         }
+        // Tables hold addresses too, but say which.
+        if s.name.starts_with(".rodata") || s.name.starts_with(".data.rel.ro") {
+            read_only.push((addr, bytes.clone()));
+        }
         memory.add(addr, bytes);
     }
+    let code_pointers = pointers::scan(&read_only, &pointers::ranges(&text), &symbols);
     let memory: Arc<dyn Memory> = Arc::new(memory);
     Ok(Kernel {
         live: false,
@@ -89,6 +95,7 @@ pub(super) fn kernel(elf: Elf, file_name: &str) -> Result<Kernel, Reason> {
         btf: Arc::new(lazy(|| None)),
         tables: lazy(move || tables),
         off_limits: lazy(move || limits),
+        code_pointers: lazy(move || code_pointers),
         remarks,
         vermagic,
     })

@@ -10,7 +10,7 @@ use crate::live::sysfs::build_id;
 use crate::off_limits::collect::Collector as OffLimitCollector;
 use crate::tables::collect::{Collector, between};
 use crate::tables::decode::absolute_sites;
-use crate::{Btf, Error, Memory, OffLimit, Symbols, SymbolsBuilder, Text, kallsyms};
+use crate::{Btf, Error, Memory, OffLimit, Symbols, SymbolsBuilder, Text, kallsyms, pointers};
 
 /// The file as memory.
 struct Image {
@@ -41,6 +41,17 @@ impl Image {
         }
         let from = offset.checked_add(usize::try_from(inside).ok()?)?;
         self.elf.bytes.get(from..from.checked_add(len)?)
+    }
+}
+
+impl Image {
+    /// Sections that start in `range`.
+    fn parts(&self, range: Range<u64>) -> Vec<(u64, Vec<u8>)> {
+        let inside = self.mapped.iter().filter(|m| range.contains(&m.0));
+        let bytes = |m: &(u64, u64, usize)| {
+            Some((m.0, self.get(m.0, usize::try_from(m.1).ok()?)?.to_vec()))
+        };
+        inside.filter_map(bytes).collect()
     }
 }
 
@@ -94,6 +105,8 @@ pub(super) fn kernel(elf: Elf, release: Option<String>) -> Result<Kernel, Reason
     let btf: Arc<Lazy<Option<Btf>>> = Arc::new(lazy(move || {
         Btf::parse(source.elf.named(".BTF")?.to_vec()).ok()
     }));
+    let (pointer_symbols, pointer_source, pointer_text) =
+        (Arc::clone(&symbols), Arc::clone(&image), Arc::clone(&text));
     let (for_tables, for_limits) = (Arc::clone(&symbols), Arc::clone(&symbols));
     let (table_source, limit_source, types) =
         (Arc::clone(&image), Arc::clone(&image), Arc::clone(&btf));
@@ -115,6 +128,14 @@ pub(super) fn kernel(elf: Elf, release: Option<String>) -> Result<Kernel, Reason
             let mut out = Collector::default();
             out.add_core(&for_tables, &*table_source, (**types).as_ref(), false);
             out.build(images)
+        }),
+        code_pointers: lazy(move || {
+            let bound = |name| pointer_symbols.addr_of(name);
+            let (Some(start), Some(end)) = (bound("__start_rodata"), bound("__end_rodata")) else {
+                return Vec::new();
+            };
+            let data = pointer_source.parts(start..end);
+            pointers::scan(&data, &pointers::ranges(&pointer_text), &pointer_symbols)
         }),
         off_limits: lazy(move || {
             let mut out = OffLimitCollector::default();

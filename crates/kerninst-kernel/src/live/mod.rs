@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use crate::kernel::{Kernel, Lazy, lazy};
 use crate::off_limits::collect::Collector as OffLimitCollector;
-use crate::tables::collect::Collector;
+use crate::tables::collect::{Collector, between};
 use crate::{
     Btf, Error, Memory, Module, OffLimit, OffLimits, Symbols, SymbolsBuilder, Table, Tables, Text,
-    fentry, kallsyms,
+    fentry, kallsyms, pointers,
 };
 use kcore::Kcore;
 use modules::Structs;
@@ -59,7 +59,7 @@ pub(crate) fn kernel() -> Result<Kernel, Error> {
         btf,
         text,
     };
-    let (for_tables, for_limits) = (shared.clone(), shared.clone());
+    let (for_tables, for_limits, for_pointers) = (shared.clone(), shared.clone(), shared.clone());
     Ok(Kernel {
         live: true,
         release: read_string("/proc/sys/kernel/osrelease"),
@@ -73,6 +73,7 @@ pub(crate) fn kernel() -> Result<Kernel, Error> {
         btf: shared.btf,
         tables: lazy(move || tables(&for_tables)),
         off_limits: lazy(move || off_limits(&for_limits)),
+        code_pointers: lazy(move || code_pointers(&for_pointers)),
         remarks,
         vermagic: None,
     })
@@ -288,4 +289,24 @@ fn off_limits(shared: &Shared) -> OffLimits {
     }
     out.add_cold_parts(symbols);
     out.build()
+}
+
+fn code_pointers(shared: &Shared) -> Vec<u64> {
+    let Shared {
+        symbols,
+        memory,
+        modules,
+        btf,
+        text,
+    } = shared;
+    let mut data = Vec::new();
+    if let Ok(part) = between(symbols, &**memory, ("__start_rodata", "__end_rodata")) {
+        data.push((part.addr, part.bytes));
+    }
+    if let Some(btf) = (***btf).as_ref().filter(|_| !modules.is_empty())
+        && let Ok(structs) = Structs::read(symbols.addr_of("modules"), &**memory, btf)
+    {
+        data.extend(structs.rodata(&**memory));
+    }
+    pointers::scan(&data, &pointers::ranges(text), symbols)
 }

@@ -132,6 +132,32 @@ impl<'b> Structs<'b> {
         modules.retain(|m| m.struct_addr.is_some());
     }
 
+    /// The modules' read-only data: `mem[MOD_RODATA]`, `mem[MOD_RO_AFTER_INIT]` since 6.4; what follows the text in
+    /// `core_layout` before that.
+    pub(crate) fn rodata(&self, memory: &dyn Memory) -> Vec<(u64, Vec<u8>)> {
+        let layout = &self.layout;
+        let ranges = self.found.iter().flat_map(|(_, bytes)| {
+            let area = |kind: &str| {
+                let i = layout.btf.enum_value("mod_mem_type", kind)?;
+                let base = layout.u64(bytes, &format!("mem[{i}].base"))?;
+                Some((base, layout.u32(bytes, &format!("mem[{i}].size"))?))
+            };
+            let before = || {
+                let text = layout.text(bytes, false)?;
+                let end = layout.u32(bytes, "core_layout.ro_after_init_size")?;
+                let len = text.start.checked_add(end)?.checked_sub(text.end)?;
+                Some((text.end, len))
+            };
+            [area("MOD_RODATA"), area("MOD_RO_AFTER_INIT"), before()]
+        });
+        let wanted = ranges
+            .flatten()
+            .filter(|(base, size)| *base != 0 && *size != 0 && *size < 64 << 20);
+        wanted
+            .filter_map(|(base, size)| Some((base, memory.read(base, size as usize).ok()?)))
+            .collect()
+    }
+
     /// Adds the modules' site tables.
     pub(crate) fn add_tables(&self, memory: &dyn Memory, out: &mut Collector) {
         for (_, bytes) in &self.found {
