@@ -49,27 +49,18 @@ pub fn run(seconds: u64, seed: u64, probes: &[Probe]) -> Result<(), Failure> {
         let calls = 1 + random.below(3000);
         call_on_all_cpus(calls);
         let (counts, report) = session_counts(session)?;
-        for (kind, label, count) in &counts {
-            if label.starts_with(KNOWN) {
-                let what = if *kind == PointKind::Entry {
-                    "entry"
-                } else {
-                    "exit"
-                };
-                // Of several exits each counts its share.
-                let exits: u64 = counts
-                    .iter()
-                    .filter(|(k, l, _)| {
-                        l.starts_with(KNOWN)
-                            && (*k == PointKind::Entry) == (*kind == PointKind::Entry)
-                    })
-                    .map(|(_, _, n)| n)
-                    .sum();
-                if exits != calls {
-                    return Err(format!(
-                        "round {rounds}: {calls} calls, but {what} counts {exits} ({label}: {count})"
-                    ));
-                }
+        for want_entry in [true, false] {
+            // Of several exits each counts its share.
+            let mine = counts.iter().filter(|row| {
+                known.iter().any(|p| p.addr == row.addr)
+                    && (row.kind == PointKind::Entry) == want_entry
+            });
+            let counted: u64 = mine.map(|row| row.count).sum();
+            if counted != calls {
+                let what = if want_entry { "entry" } else { "exits" };
+                return Err(format!(
+                    "round {rounds}: {calls} calls, but the {what} counted {counted}"
+                ));
             }
         }
         if report.stuck != 0 {
@@ -77,7 +68,7 @@ pub fn run(seconds: u64, seed: u64, probes: &[Probe]) -> Result<(), Failure> {
         }
         rounds += 1;
         armed += some.len() as u64;
-        executions += counts.iter().map(|(_, _, n)| n).sum::<u64>();
+        executions += counts.iter().map(|row| row.count).sum::<u64>();
     }
     before.check(&kernel)?;
     // What tasks slept in may have waited for this.
@@ -89,7 +80,12 @@ pub fn run(seconds: u64, seed: u64, probes: &[Probe]) -> Result<(), Failure> {
     Ok(())
 }
 
-type Row = (PointKind, String, u64);
+/// One count.
+struct Row {
+    kind: PointKind,
+    addr: u64,
+    count: u64,
+}
 
 fn session_counts(
     session: kerninst::Session<'_>,
@@ -99,7 +95,11 @@ fn session_counts(
         .points()
         .iter()
         .zip(&counts.counts)
-        .map(|(p, c)| (p.point.kind, p.point.label(), c.total()))
+        .map(|(p, c)| Row {
+            kind: p.point.kind,
+            addr: p.point.addr,
+            count: c.total(),
+        })
         .collect();
     let report = session.disarm().map_err(|e| e.to_string())?;
     Ok((rows, report))

@@ -99,7 +99,7 @@ fn kprobes(session: &mut Session) -> TestResult {
     let before = session.sh("kerninst-torture text")?;
     let output = session.sh(&script)?;
     let after = session.sh("kerninst-torture text")?;
-    let n = total(&output, "__x64_sys_getppid", "entry");
+    let n = total(&output, "", "entry");
     ensure(n == 40, || format!("{n} of 40 counted:\n{output}"))?;
     ensure(before == after, || {
         format!("text differs:\n{before}{after}")
