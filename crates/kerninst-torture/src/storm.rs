@@ -52,7 +52,9 @@ pub fn run(seconds: u64, seed: u64, probes: &[Probe]) -> Result<(), Failure> {
         for want_entry in [true, false] {
             // Of several exits each counts its share.
             let mine = counts.iter().filter(|row| {
-                known.iter().any(|p| p.addr == row.addr)
+                known
+                    .iter()
+                    .any(|p| p.addr == row.addr || p.candidates.contains(&row.addr))
                     && (row.kind == PointKind::Entry) == want_entry
             });
             let counted: u64 = mine.map(|row| row.count).sum();
