@@ -115,6 +115,8 @@ fn reason_name(reason: &Incomplete) -> &'static str {
         Incomplete::TableMismatch { .. } => "table mismatch",
         Incomplete::Breakpoint { .. } => "breakpoint",
         Incomplete::TooLarge { .. } => "too large",
+        Incomplete::ForeignJump { .. } => "foreign jump",
+        Incomplete::ColdPart { .. } => "cold part without its function",
         _ => "other",
     }
 }

@@ -78,6 +78,8 @@ impl<'k> Shared<'k> {
         };
         if start.class.contains(Class::COLD) {
             walk.flow.abi = self.cold_abi(n);
+            let addr = walk.flow.region.start;
+            walk.flow.incomplete.push(Incomplete::ColdPart { addr });
         }
         walk.run();
         if incoming && !walk.flow.abi {

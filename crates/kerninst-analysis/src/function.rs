@@ -274,6 +274,14 @@ pub enum Incomplete {
         /// Where.
         addr: u64,
     },
+    /// A cold part on its own.
+    #[error(
+        "{addr:#x} starts the cold part of a function that was not found: where it is entered is not known"
+    )]
+    ColdPart {
+        /// Start of the part.
+        addr: u64,
+    },
     /// More code than is ever one function.
     #[error("more than {limit} instructions are reachable from its entry")]
     TooLarge {

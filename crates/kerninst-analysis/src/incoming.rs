@@ -29,11 +29,11 @@ impl Shared<'_> {
                 code,
             });
         }
-        for neighbour in [self.neighbour(n, true), self.neighbour(n, false)]
-            .into_iter()
-            .flatten()
-        {
-            self.short_jumps(neighbour, &region, &mut found);
+        for before in [true, false] {
+            let mut at = n;
+            while let Some(neighbour) = self.neighbour(&mut at, &region, before) {
+                self.short_jumps(neighbour, &region, &mut found);
+            }
         }
         found
     }
@@ -47,26 +47,30 @@ impl Shared<'_> {
         region.is_some_and(|r| self.reached_in_region(r, addr))
     }
 
-    /// The region before or behind that is no padding, if it is code without an fentry site.
-    fn neighbour(&self, n: u64, before: bool) -> Option<Range<u64>> {
-        let mut at = n;
-        for _ in 0..2 {
-            at = if before {
-                self.index.previous_start(at)?
+    /// The next region before or behind `at` from where a short jump reaches into `region`, if it is code
+    /// without an fentry site. Moves `at` there.
+    fn neighbour(&self, at: &mut u64, region: &Range<u64>, before: bool) -> Option<Range<u64>> {
+        loop {
+            let index = &self.index;
+            *at = if before {
+                index.previous_start(*at)?
             } else {
-                self.index.next_start(at)?
+                index.next_start(*at)?
             };
-            let start = self.index.at(at)?;
-            if start.class.contains(Class::PADDING) {
-                continue;
+            let there = index.region(*at)?;
+            let far = if before {
+                there.end.saturating_add(SHORT) < region.start
+            } else {
+                there.start > region.end.saturating_add(SHORT)
+            };
+            if far {
+                return None;
             }
-            return if start.class.contains(Class::FENTRY) {
-                None
-            } else {
-                self.index.region(at)
-            };
+            let class = index.at(*at)?.class;
+            if !class.intersects(Class::PADDING | Class::FENTRY) {
+                return Some(there);
+            }
         }
-        None
     }
 
     fn short_jumps(&self, from: Range<u64>, into: &Range<u64>, found: &mut Vec<Incoming>) {

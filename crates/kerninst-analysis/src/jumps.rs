@@ -56,11 +56,20 @@ impl Walk<'_, '_> {
         }
         let module = |addr| index.text_at(addr).map(|t| t.module.as_deref());
         match (module(self.flow.region.start), module(target)) {
-            (_, None) => true,
+            (_, None) => !self.is_gone(target),
             (Some(None), Some(Some(_))) => true,
             (_, Some(Some(there))) => there.starts_with("kerninst_p"),
             _ => false,
         }
+    }
+
+    /// Is `target` in the core's init text? It is gone by now; what only ran at boot still jumps there.
+    fn is_gone(&self, target: u64) -> bool {
+        let symbols = self.shared.index.kernel.symbols();
+        let bounds = symbols
+            .addr_of("_sinittext")
+            .zip(symbols.addr_of("_einittext"));
+        bounds.is_some_and(|(start, end)| (start..end).contains(&target))
     }
 
     pub(crate) fn goes(&self, target: u64) -> Goes {

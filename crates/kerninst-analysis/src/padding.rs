@@ -96,13 +96,9 @@ impl Shared<'_> {
             return gaps;
         }
         gaps.runs_out = flow.nodes.iter().any(|n| n.bits.contains(Bits::FALLS_OUT));
-        // Cold parts and assembly may be entered at places that are not known here, which all lead
-        // to code: only what lies behind the last instruction is certain.
-        let cold = self
-            .index
-            .at(n)
-            .is_none_or(|s| s.class.contains(Class::COLD));
-        let inner = flow.abi && !cold;
+        // Assembly may be entered at places that are not known here, which all lead to code: only what
+        // lies behind the last instruction is certain. (A cold part on its own counts as incomplete.)
+        let inner = flow.abi;
         let from = flow.nodes.partition_point(|i| i.addr < region.start);
         let to = flow.nodes.partition_point(|i| i.addr < region.end);
         let nodes = flow.nodes.get(from..to).unwrap_or(&[]);

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::decode::{Op, Reader};
+use crate::decode::{Op, Reader, address_taken};
 use crate::names::Class;
 use crate::near::Near;
 use crate::shared::Shared;
@@ -110,6 +110,7 @@ impl Shared<'_> {
                 }
                 let next = at.wrapping_add(u64::from(insn.len));
                 work.extend(near.fixups(at).iter().map(|e| e.fixup));
+                work.extend(address_taken(&reader.insn).filter(|t| region.contains(t)));
                 if let Some(label) = near.jump_label(at) {
                     work.push(label.target);
                     at = next;

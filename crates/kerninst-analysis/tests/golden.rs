@@ -428,6 +428,30 @@ f.cold:
 }
 
 #[test]
+fn cold_part_without_its_function() {
+    let kernel = listing::kernel(
+        "
+f:
+  0f 1f 44 00 00 | fentry
+  c3
+f.cold:
+  31 c0
+  c3
+",
+    );
+    let analysis = kerninst_analysis::Analysis::new(&kernel);
+    let f = analysis.function_at(listing::BASE + 7).unwrap();
+    expect![[r#"
+        f.cold: 6..9 abi
+          incomplete: 0xffffffff81000006 starts the cold part of a function that was not found: where it is entered is not known
+         b0 root
+          6+2 Plain join | dead rax rcx rsi rdi r8 r9 r10 r11 flags
+          8+1 Return | dead rcx rsi rdi r8 r9 r10 r11 flags
+          -> Exit Return
+    "#]].assert_eq(&listing::function_text(&f));
+}
+
+#[test]
 fn cold_part_without_symbol() {
     // .cold lies behind g, which does not reach it; .mid is reached by g: a jump into it leaves f.
     check(
@@ -581,6 +605,13 @@ c:
 d:
   90
 .near:
+  31 c0
+.next:
+  c3
+e:
+  c3
+f:
+  74 <.next
   c3
 ",
         expect![[r#"
@@ -600,12 +631,26 @@ d:
              b0 root
               a+2 TailCall d join | dead -
               -> Exit jump-into d
-            d: c..e
+            d: c..10
              b0 root
-              c+1 Nop join | dead -
+              c+1 Nop join | dead rax CF PF ZF SF OF
               -> FallThrough b1
              b1 root
-              d+1 Return join | dead -
+              d+2 Plain join | dead rax CF PF ZF SF OF
+              -> FallThrough b2
+             b2 root
+              f+1 Return join | dead -
+              -> Exit Return
+            e: 10..11
+             b0 root
+              10+1 Return join | dead -
+              -> Exit Return
+            f: 11..14
+             b0 root
+              11+2 Jcc f join | dead -
+              -> FallThrough b1, Taken jump-into f
+             b1
+              13+1 Return | dead -
               -> Exit Return
         "#]],
     );

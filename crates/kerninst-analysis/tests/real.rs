@@ -188,3 +188,32 @@ fn on_demand_is_the_same() {
         }
     }
 }
+
+/// Where a function jumps into the middle of another one, that one knows: the place is a join.
+#[test]
+fn jumps_into_functions_are_joins() {
+    for path in kernels() {
+        let kernel = load(&path);
+        let analysis = Analysis::new(&kernel);
+        let into = Mutex::new(Vec::new());
+        analysis.all(|f| {
+            let mut into = into.lock().unwrap();
+            for edge in &f.edges {
+                if let EdgeTarget::Exit(ExitKind::JumpInto(to)) = edge.to {
+                    into.push((f.id.clone(), to));
+                }
+            }
+        });
+        let into = into.into_inner().unwrap();
+        assert!(!into.is_empty());
+        for (from, to) in into {
+            let f = analysis
+                .function_at(to)
+                .unwrap_or_else(|| panic!("{from} jumps to {to:x}"));
+            let insn = f
+                .insn_at(to)
+                .unwrap_or_else(|| panic!("{from} jumps to {to:x} in {}", f.id));
+            assert!(insn.joins, "{from} jumps to {to:x} in {}", f.id);
+        }
+    }
+}
