@@ -14,8 +14,8 @@ use crate::kernel::{Kernel, Lazy, lazy};
 use crate::off_limits::collect::Collector as OffLimitCollector;
 use crate::tables::collect::{Collector, between};
 use crate::{
-    Btf, Error, Memory, Module, OffLimit, OffLimits, Symbols, SymbolsBuilder, Table, Tables, Text,
-    fentry, kallsyms, pointers,
+    Btf, Error, Memory, Module, OffLimit, OffLimits, Site, Symbols, SymbolsBuilder, Table, Tables,
+    Text, fentry, kallsyms, pointers,
 };
 use kcore::Kcore;
 use modules::Structs;
@@ -254,12 +254,7 @@ fn tables(shared: &Shared) -> Tables {
         }
     }
     let s = shared.clone();
-    out.set_fentry(Table::lazy(move || {
-        let records = (**s.btf)
-            .as_ref()
-            .and_then(|b| lists::fentry_sites(&s.symbols, &*s.memory, b).ok());
-        records.unwrap_or_else(|| fentry::scan(&s.symbols, &s.text))
-    }));
+    out.set_fentry(Table::lazy(move || fentry_sites(&s)));
     let mut images: Vec<_> = core_text(symbols).into_iter().collect();
     images.extend(modules.iter().flat_map(|m| m.text.iter().cloned()));
     out.build(images)
@@ -308,5 +303,23 @@ fn code_pointers(shared: &Shared) -> Vec<u64> {
     {
         data.extend(structs.rodata(&**memory));
     }
-    pointers::scan(&data, &pointers::ranges(text), symbols)
+    let mut found = pointers::scan(&data, &pointers::ranges(text), symbols);
+    // Modules keep their `__mcount_loc` in read-only data.
+    let mut sites = fentry_sites(shared);
+    sites.sort_unstable_by_key(|s| s.addr);
+    found.retain(|addr| sites.binary_search_by_key(addr, |s| s.addr).is_err());
+    found
+}
+
+fn fentry_sites(shared: &Shared) -> Vec<Site> {
+    let Shared {
+        symbols,
+        memory,
+        btf,
+        text,
+        ..
+    } = shared;
+    let btf = (***btf).as_ref();
+    let records = btf.and_then(|btf| lists::fentry_sites(symbols, &**memory, btf).ok());
+    records.unwrap_or_else(|| fentry::scan(symbols, text))
 }
