@@ -307,8 +307,18 @@ fn damaged_kernels_are_refused() {
         }
         let mut flipped = whole.clone();
         flipped[whole.len() / 2] ^= 0x10;
-        let e = try_with("flipped", &flipped).expect("damage in the payload is noticed");
-        assert!(matches!(e, Error::Corrupt { .. }), "{e}");
+        // LZ4 as the kernel uses it has no checksum: there such damage cannot be noticed.
+        let lz4 = whole
+            .windows(4)
+            .take(1 << 16)
+            .any(|w| w == [0x02, 0x21, 0x4c, 0x18]);
+        match try_with("flipped", &flipped) {
+            None if lz4 => {}
+            e => {
+                let e = e.expect("damage in the payload is noticed");
+                assert!(matches!(e, Error::Corrupt { .. }), "{e}");
+            }
+        }
         let _ = std::fs::remove_dir_all(&work);
     }
     assert!(matches!(
