@@ -280,15 +280,49 @@ unsafe fn write_kind(batch: *mut Batch, kind: u8) {
     }
 }
 
+/// Does a newer batch hold these bytes? Then they are its to restore first, whatever they look like: a site that
+/// began as an `int3` and became a jump may show somebody's `int3` now, which is not the one of the older record.
+unsafe fn is_covered(batch: *mut Batch, record: *mut Record) -> bool {
+    // SAFETY: under the device lock, the list is stable; indices are below each batch's count.
+    unsafe {
+        let start = (*record).site.addr;
+        let end = start + (*record).site.len as u64;
+        let mut newer = batch::NEWEST;
+        while !newer.is_null() && newer != batch {
+            // The first record that ends behind our start; records are sorted and do not overlap.
+            let (mut low, mut high) = (0, (*newer).count);
+            while low < high {
+                let middle = low + (high - low) / 2;
+                let s = &raw const (*Batch::record(newer, middle)).site;
+                if (*s).addr + (*s).len as u64 <= start {
+                    low = middle + 1;
+                } else {
+                    high = middle;
+                }
+            }
+            if low < (*newer).count {
+                let other = Batch::record(newer, low);
+                let up = (*other).state == state::ARMED || (*other).state == state::STUCK;
+                if up && (*other).site.addr < end {
+                    return true;
+                }
+            }
+            newer = (*newer).next;
+        }
+        false
+    }
+}
+
 /// May this record be restored now? Marks it stuck where its bytes are not ours.
-unsafe fn ours(record: *mut Record) -> bool {
+unsafe fn ours(batch: *mut Batch, record: *mut Record) -> bool {
     // SAFETY: the text lock is held; a record that is not gone lies in mapped text.
     unsafe {
         if (*record).state != state::ARMED && (*record).state != state::STUCK {
             return false;
         }
         let s = &raw const (*record).site;
-        let ours = same((*s).addr, &raw const (*s).new as *const u8, (*s).len);
+        let ours = !is_covered(batch, record)
+            && same((*s).addr, &raw const (*s).new as *const u8, (*s).len);
         (*record).state = if ours { state::ARMED } else { state::STUCK };
         ours
     }
@@ -304,7 +338,7 @@ pub unsafe fn restore(batch: *mut Batch) {
         let mut any = false;
         for i in 0..(*batch).count {
             let record = Batch::record(batch, i);
-            if (*record).site.kind == site::TAIL && (i == 0 || head_is_ours(batch, i)) && ours(record) {
+            if (*record).site.kind == site::TAIL && (i == 0 || head_is_ours(batch, i)) && ours(batch, record) {
                 let s = &raw const (*record).site;
                 write_still((*s).addr, &raw const (*s).old as *const u8, (*s).len);
                 (*record).state = state::RESTORED;
@@ -317,7 +351,7 @@ pub unsafe fn restore(batch: *mut Batch) {
         for i in 0..(*batch).count {
             let record = Batch::record(batch, i);
             let s = &raw const (*record).site;
-            if (*s).kind != site::LIVE && (*s).kind != site::TRAP || !ours(record) {
+            if (*s).kind != site::LIVE && (*s).kind != site::TRAP || !ours(batch, record) {
                 continue;
             }
             let jump = jump_to((*s).patch, (*s).addr + (*s).len as u64);
@@ -334,7 +368,7 @@ unsafe fn head_is_ours(batch: *mut Batch, i: u32) -> bool {
     unsafe {
         let head = Batch::record(batch, i - 1);
         let s = &raw const (*head).site;
-        (*s).addr + (*s).len as u64 != (*Batch::record(batch, i)).site.addr || ours(head)
+        (*s).addr + (*s).len as u64 != (*Batch::record(batch, i)).site.addr || ours(batch, head)
     }
 }
 
@@ -352,7 +386,7 @@ pub unsafe fn restore_boards(batch: *mut Batch) {
         let mut any = false;
         for i in 0..(*batch).count {
             let record = Batch::record(batch, i);
-            if (*record).site.kind == site::BOARD && ours(record) {
+            if (*record).site.kind == site::BOARD && ours(batch, record) {
                 let s = &raw const (*record).site;
                 write_still((*s).addr, &raw const (*s).old as *const u8, (*s).len);
                 (*record).state = state::RESTORED;
@@ -416,7 +450,7 @@ unsafe fn going(batch: *mut Batch, module: *mut u8) {
         for i in 0..(*batch).count {
             let record = Batch::record(batch, i);
             if in_module(record, module) {
-                if ours(record) {
+                if ours(batch, record) {
                     let s = &raw const (*record).site;
                     write_still((*s).addr, &raw const (*s).old as *const u8, (*s).len);
                 }
