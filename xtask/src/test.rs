@@ -133,7 +133,10 @@ fn step(verdicts: &mut Vec<Verdict>, name: &str, command: &mut Command) {
     let started = Instant::now();
     let verdict = match crate::cargo::succeed(command) {
         Ok(()) => Verdict::passed(name, started.elapsed()),
-        Err(failure) => Verdict::failed(name, failure),
+        Err(failure) => Verdict {
+            seconds: started.elapsed().as_secs_f64(),
+            ..Verdict::failed(name, failure)
+        },
     };
     verdict.print();
     verdicts.push(verdict);
