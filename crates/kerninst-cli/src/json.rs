@@ -26,7 +26,7 @@ pub fn line<T: Serialize>(out: &mut dyn Write, schema: &str, value: &T) -> Resul
 }
 
 /// An address: JSON numbers are doubles to many readers, which would lose its last digits, so it is a string.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hex(pub u64);
 
 impl Serialize for Hex {

@@ -1,4 +1,4 @@
-//! Addresses in messages, as a reader wants them: as offsets from the function that is talked about.
+//! Small matters of wording: numbers with nouns, addresses as offsets from the function that is talked about.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -28,6 +28,12 @@ pub fn offsets(text: &str, range: &Range<u64>) -> String {
     }
     out.push_str(rest);
     out
+}
+
+/// `1 block`, `2 blocks`.
+#[must_use]
+pub fn number(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -341,3 +341,12 @@ fn a_module_restricts_names() {
     expect!["exit 1: no loaded module is called mud; did you mean mod?"]
         .assert_eq(&of("mud", "alpha"));
 }
+
+proptest::proptest! {
+    /// Whatever is asked for: an answer or a sentence, never a panic.
+    #[test]
+    fn any_name_is_answered(name in "[a-z0-9#:*?+_.x -]{0,24}|\\PC{0,12}", svg: bool) {
+        let text = run(&ShowArgs { svg, ..args(&name) });
+        proptest::prop_assert!(!text.is_empty());
+    }
+}

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use kerninst::{ArmOptions, Counts, DisarmReport, Owners, Probe, Session};
 use kerninst_analysis::Analysis;
+use kerninst_kernel::Kernel;
 
 use crate::args::CountArgs;
 use crate::json::KernelLine;
 use crate::progress::Busy;
 use crate::ui::Ui;
-use crate::{Fail, source};
+use crate::{Fail, short, source};
 use rows::{Display, Span};
 use watch::{Signal, Watch};
 
@@ -33,36 +34,27 @@ pub fn run(args: &CountArgs, ui: &mut Ui) -> Result<(), Fail> {
             "counting needs the running kernel: leave out --image, or add --plan to see what would be done",
         ));
     }
-    let probes = args.points.iter().map(|p| p.parse::<Probe>());
-    let probes = probes
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|e| Fail::Error(e.to_string()))?;
+    if args.plan {
+        let kernel = source::open(&args.source)?;
+        return planned(&kernel, args, ui);
+    }
+    let probes = parse(args)?;
     // From here on Ctrl-C is ours: whatever is armed is taken out in an orderly way.
-    let watch = if args.plan {
-        None
-    } else {
-        Some(Watch::start()?)
-    };
+    let watch = Watch::start()?;
     let kernel = source::open(&args.source)?;
     let analysis = Analysis::new(&kernel);
     let points = plan::resolve(&analysis, &probes, args, ui)?;
-    let owners = if kernel.is_live() {
-        Owners::live()
-    } else {
-        Owners::default()
-    };
-    let Some(watch) = watch else {
-        return plan::run(&analysis, &points, &owners, args, ui);
-    };
+    let owners = Owners::live();
     if args.strict {
         plan::all_or_nothing(&analysis, &points, &owners)?;
     }
-    let busy = Busy::new(format!("arming {} points", points.len()));
+    let busy = Busy::new(format!("arming {}", short::number(points.len(), "point")));
     let session = Session::arm(&analysis, &points, &owners, ArmOptions::default());
     drop(busy);
     let session = session.map_err(|e| plan::arm_error(&analysis, &points, &owners, &e))?;
+    let refused = session.refused().len() + session.conflicts().len();
     let mut count = Counting {
-        display: Display::new(&kernel, &session, &probes, args),
+        display: Display::new(&kernel, session.points(), refused, args),
         session: Some(session),
         armed: Instant::now(),
     };
@@ -72,7 +64,8 @@ pub fn run(args: &CountArgs, ui: &mut Ui) -> Result<(), Fail> {
     }
     let ended = count.wait(&watch, args, ui);
     let result = count.end(ui)?;
-    // A reason to stop early is told after the counts have been taken and the kernel is as it was.
+    // A reason to stop early is told when the kernel is as it was. There is nothing to show then.
+    ended?;
     let span = result.span;
     if watch.pressed_again() {
         return Err(Fail::Interrupted);
@@ -96,7 +89,6 @@ pub fn run(args: &CountArgs, ui: &mut Ui) -> Result<(), Fail> {
     for note in &result.counts.notes {
         ui.warn(note);
     }
-    ended?;
     if args.strict && !result.counts.complete {
         let seconds = span.seconds();
         return Err(Fail::Incomplete(format!(
@@ -104,6 +96,29 @@ pub fn run(args: &CountArgs, ui: &mut Ui) -> Result<(), Fail> {
         )));
     }
     Ok(())
+}
+
+/// `kerninst count --plan` over a kernel that is already open.
+///
+/// # Errors
+/// [`Fail`]: nothing matches, or nothing can be instrumented.
+pub fn planned(kernel: &Kernel, args: &CountArgs, ui: &mut Ui) -> Result<(), Fail> {
+    let probes = parse(args)?;
+    let analysis = Analysis::new(kernel);
+    let points = plan::resolve(&analysis, &probes, args, ui)?;
+    let owners = if kernel.is_live() {
+        Owners::live()
+    } else {
+        Owners::default()
+    };
+    plan::run(&analysis, &points, &owners, args, ui)
+}
+
+fn parse(args: &CountArgs) -> Result<Vec<Probe>, Fail> {
+    let probes = args.points.iter().map(|p| p.parse::<Probe>());
+    probes
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| Fail::Error(e.to_string()))
 }
 
 /// What was counted in the end.
@@ -150,16 +165,12 @@ impl Counting<'_> {
                 Fail::Error(format!("cannot run {}: {e}", program.to_string_lossy()))
             })?);
         } else {
-            let points = self.display.points();
-            let end = if deadline.is_some() {
-                ""
-            } else {
-                "; Ctrl-C ends it and shows the counts"
+            let points = short::number(self.display.points(), "point");
+            let end = match deadline {
+                Some(_) => "",
+                None => "; Ctrl-C ends it and shows the counts",
             };
-            ui.note(&format!(
-                "counting at {points} point{}{end}",
-                if points == 1 { "" } else { "s" }
-            ));
+            ui.note(&format!("counting at {points}{end}"));
         }
         let mut next = args.interval.and_then(|i| Instant::now().checked_add(i.0));
         loop {
@@ -292,7 +303,10 @@ impl std::str::FromStr for Seconds {
 }
 
 #[cfg(test)]
-mod tests {
+mod tests;
+
+#[cfg(test)]
+mod times {
     use super::*;
 
     #[test]

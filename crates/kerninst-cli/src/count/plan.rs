@@ -10,7 +10,7 @@ use crate::json::{self, Hex, KernelLine};
 use crate::paint::Style;
 use crate::table::{Align, Table};
 use crate::ui::Ui;
-use crate::{Fail, short, show};
+use crate::{Fail, short, show, suggest};
 
 /// Most things left out that are told one by one.
 const TOLD: usize = 5;
@@ -23,13 +23,7 @@ pub fn resolve(
     ui: &mut Ui,
 ) -> Result<Vec<Point>, Fail> {
     let resolved = kerninst::resolve(analysis, probes, args.source.module.as_deref());
-    let resolved = resolved.map_err(|e| match e {
-        ResolveError::Unknown { .. }
-        | ResolveError::NoMatch { .. }
-        | ResolveError::Module { .. }
-        | ResolveError::NoFunction { .. } => Fail::Nothing(e.to_string()),
-        _ => Fail::Error(e.to_string()),
-    })?;
+    let resolved = resolved.map_err(|e| resolve_error(analysis, &e))?;
     let told = if args.plan { usize::MAX } else { TOLD };
     for text in resolved.left_out.iter().take(told) {
         ui.warn(&format!("left out: {text}"));
@@ -41,6 +35,41 @@ pub fn resolve(
         return Err(Fail::Nothing("there is no point to count at".into()));
     }
     Ok(resolved.points)
+}
+
+/// What a probe names wrongly, and what it could name.
+fn resolve_error(analysis: &Analysis, error: &ResolveError) -> Fail {
+    match error {
+        ResolveError::Unknown { name, similar, .. } if similar.is_empty() => {
+            let functions = analysis.functions();
+            let near = suggest::nearest(name, functions.iter().map(|f| f.name.as_str()));
+            let hint = match near.as_slice() {
+                [] => format!("; `kerninst list '*{name}*'` lists names that contain it"),
+                many => format!("; did you mean {}?", many.join(" or ")),
+            };
+            Fail::Nothing(format!("{error}{hint}"))
+        }
+        ResolveError::Unknown { .. }
+        | ResolveError::NoMatch { .. }
+        | ResolveError::Module { .. }
+        | ResolveError::NoFunction { .. } => Fail::Nothing(error.to_string()),
+        ResolveError::Ambiguous { probe, name, ids } => {
+            // The plain name is what is ambiguous: the first of them goes with its number too.
+            let plain = |id: &String| {
+                if id == name {
+                    format!("{id}#1")
+                } else {
+                    id.clone()
+                }
+            };
+            let ids: Vec<String> = ids.iter().map(plain).collect();
+            let (count, ids) = (ids.len(), ids.join(", "));
+            Fail::Error(format!(
+                "{probe}: {count} functions are called {name}: name one of {ids}, or all with {name}#*"
+            ))
+        }
+        _ => Fail::Error(error.to_string()),
+    }
 }
 
 /// `--strict`: every point must be possible, or nothing is armed.
@@ -88,12 +117,17 @@ fn nothing_works(planned: &PlannedSession) -> String {
 
 /// One point's refusal, with what would work.
 pub fn refusal_text(point: &Point, refused: &kerninst_patch::Refused) -> String {
-    let near = refused.nearest.map_or(String::new(), |a| {
-        format!(
-            "; the nearest instruction that works is insn:{}",
-            near_name(point, a)
-        )
-    });
+    // The fentry site's reason names what works already.
+    let fentry = matches!(refused.why, kerninst_patch::Refusal::Fentry { .. });
+    let near = refused
+        .nearest
+        .filter(|_| !fentry)
+        .map_or(String::new(), |a| {
+            format!(
+                "; the nearest instruction that works is insn:{}",
+                near_name(point, a)
+            )
+        });
     // No function is larger than this; cold parts keep their addresses.
     let function = point.entry..point.entry.saturating_add(1 << 20);
     let why = short::offsets(&refused.why.to_string(), &function);
@@ -178,7 +212,9 @@ pub fn run(
         }
     } else {
         table(analysis, &planned, args, ui)?;
-        for (p, r) in &planned.refused {
+        // The only one is told by the error message already.
+        let told = planned.points.is_empty() && planned.refused.len() == 1;
+        for (p, r) in planned.refused.iter().filter(|_| !told) {
             let text = refusal_text(p, r);
             writeln!(ui.out, "{}: {text}", ui.paint.paint(Style::Bad, "refused"))?;
         }
@@ -244,7 +280,9 @@ fn table(
     let refused = planned.refused.len() + planned.conflicts.len();
     writeln!(
         ui.out,
-        "{points} points in {splices} splices, {refused} refused; cost: instructions per execution"
+        "{} in {}, {refused} refused; cost: instructions per execution",
+        short::number(points, "point"),
+        short::number(splices, "splice")
     )?;
     Ok(())
 }

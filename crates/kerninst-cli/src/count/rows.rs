@@ -3,19 +3,19 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use kerninst::{ArmedPoint, Counts, Point, PointKind, Probe, Session};
+use kerninst::{ArmedPoint, Counts, Point, PointKind};
 use kerninst_analysis::ExitKind;
 use kerninst_kernel::Kernel;
 use kerninst_patch::Tactic;
 use serde::Serialize;
 
 use super::Outcome;
-use crate::Fail;
 use crate::args::CountArgs;
 use crate::json::{self, Hex};
 use crate::paint::{Paint, Style};
 use crate::table::{Align, Table};
 use crate::ui::Ui;
+use crate::{Fail, short};
 
 /// From this many points without an execution on, they are not listed unless asked for.
 const MANY_ZEROS: usize = 20;
@@ -113,7 +113,13 @@ struct Summary<'a> {
 }
 
 impl Display {
-    pub fn new(kernel: &Kernel, session: &Session, probes: &[Probe], args: &CountArgs) -> Display {
+    /// For these points; `refused` others are not counted.
+    pub fn new(
+        kernel: &Kernel,
+        points: &[ArmedPoint],
+        refused: usize,
+        args: &CountArgs,
+    ) -> Display {
         let row = |a: &ArmedPoint| Row {
             point: a.point.label(),
             function: a.point.function.clone(),
@@ -122,17 +128,14 @@ impl Display {
             kind: kind(&a.point),
             tactic: a.tactic,
             cost: a.cost,
-            probe: probes
-                .get(a.point.probe)
-                .map(ToString::to_string)
-                .unwrap_or_default(),
+            probe: args.points.get(a.point.probe).cloned().unwrap_or_default(),
         };
-        let rows: Vec<Row> = session.points().iter().map(row).collect();
+        let rows: Vec<Row> = points.iter().map(row).collect();
         Display {
             last: vec![0; rows.len()],
             rows,
-            refused: session.refused().len() + session.conflicts().len(),
-            several: probes.len() > 1,
+            refused,
+            several: args.points.len() > 1,
             json: args.json,
             zeros: args.zeros,
         }
@@ -226,7 +229,6 @@ impl Display {
         } else {
             paint.paint(Style::Bad, "no")
         };
-        let points = self.rows.len();
         let refused = match self.refused {
             0 => String::new(),
             n => format!(" ({n} more refused)"),
@@ -234,7 +236,8 @@ impl Display {
         let seconds = result.span.seconds();
         writeln!(
             out,
-            "total {total} at {points} points{refused} in {seconds:.3} s; complete: {complete}"
+            "total {total} at {}{refused} in {seconds:.3} s; complete: {complete}",
+            short::number(self.rows.len(), "point")
         )?;
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
@@ -60,10 +60,7 @@ impl Watch {
             return self.events.recv().ok();
         };
         let left = until.saturating_duration_since(Instant::now());
-        match self.events.recv_timeout(left) {
-            Ok(signal) => Some(signal),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        self.events.recv_timeout(left).ok()
     }
 
     /// A second Ctrl-C came: the user does not want to see anything any more.

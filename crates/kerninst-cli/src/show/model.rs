@@ -46,12 +46,6 @@ pub struct View {
 /// An address, written in hexadecimal.
 pub type Addr = Hex;
 
-impl Default for Hex {
-    fn default() -> Hex {
-        Hex(0)
-    }
-}
-
 /// A basic block.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Block {

@@ -44,10 +44,10 @@ fn head(view: &View, kernel: &str, out: &mut dyn Write, paint: Paint) -> io::Res
         out,
         "  {}; {}, {}, {}, {}",
         ranges.join(" and cold "),
-        count(view.size as usize, "byte"),
-        count(view.instructions, "instruction"),
-        count(view.blocks.len(), "block"),
-        count(view.loops.len(), "loop"),
+        short::number(view.size as usize, "byte"),
+        short::number(view.instructions, "instruction"),
+        short::number(view.blocks.len(), "block"),
+        short::number(view.loops.len(), "loop"),
     )?;
     let fentry = match (view.fentry, view.abi) {
         (Some(f), _) => format!("fentry site at +{:#x}", f.0.wrapping_sub(view.entry.0)),
@@ -78,7 +78,7 @@ fn head(view: &View, kernel: &str, out: &mut dyn Write, paint: Paint) -> io::Res
             out,
             "  {} of {} can be instrumented",
             view.points,
-            count(view.instructions, "instruction")
+            short::number(view.instructions, "instruction")
         ),
     }
 }
@@ -86,11 +86,6 @@ fn head(view: &View, kernel: &str, out: &mut dyn Write, paint: Paint) -> io::Res
 /// The addresses that offsets count in.
 fn main_part(view: &View) -> std::ops::Range<u64> {
     view.ranges.first().map_or(0..0, |[a, b]| a.0..b.0)
-}
-
-/// `1 block`, `2 blocks`.
-fn count(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 fn block_head(

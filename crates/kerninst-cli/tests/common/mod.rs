@@ -49,7 +49,7 @@ pub fn kernel() -> Kernel {
     let mut text = vec![0xcc; 16];
     for part in [ALPHA, HELPER, HELPER2, ENTRY] {
         text.extend(part);
-        while text.len() % 16 != 0 {
+        while !text.len().is_multiple_of(16) {
             text.push(0xcc);
         }
     }
