@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// The table.
 pub const TESTS: &[LabTest] = &[LabTest {
-    name: "oracle: counts equal the emulator's, 500 points anywhere",
+    name: "oracle: counts equal the emulator's, 1500 points anywhere",
     catches: "any tactic, relocation, snippet or reading that counts one execution too many or too few, anywhere in the kernel",
     kernels: Kernels::All,
     timeout: Duration::from_secs(300),
@@ -37,7 +37,7 @@ pub struct Compared {
 const LOAD: &str = "kerninst-guest load 4; kerninst-guest tcp 1; kerninst-guest files 50; kerninst-guest fork 20; ls -R /sys/class >/dev/null";
 
 fn test(context: &Context<'_>) -> TestResult {
-    compare(context.lab(), &context.meter(), 500, 1).map(drop)
+    compare(context.lab(), &context.meter(), 1500, 1).map(drop)
 }
 
 /// Runs the comparison for `points` points drawn by `seed`.
