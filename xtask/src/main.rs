@@ -3,6 +3,7 @@
 //! `setup` installs what this machine lacks, `build` makes the static programs, `lab` boots a guest with them, `demo` shows
 //! the main job on a stock kernel, `test` runs every test there is.
 
+mod bench;
 mod cargo;
 mod demo;
 mod programs;
@@ -50,6 +51,8 @@ enum Task {
     Test(test::Args),
     /// Compare counts of points drawn over the whole kernel with the emulator's own, to the last execution
     Oracle(tests::oracle::Args),
+    /// Measure what a count costs, beside the kernel's own facilities, and print it as Markdown
+    Bench(bench::Args),
 }
 
 /// A sentence for the user.
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Task::Demo(args) => demo::run(&args),
         Task::Test(args) => test::run(&args),
         Task::Oracle(args) => tests::oracle::run(&args),
+        Task::Bench(args) => bench::run(&args),
     };
     match result {
         Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),

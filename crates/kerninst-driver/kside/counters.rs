@@ -2,7 +2,7 @@
 //! Per-CPU counter areas. An area lives as long as any patch may write it: areas of a closed file are freed
 //! when no batch of that file is left.
 
-use crate::abi::{Alloc, MAX_AREA, Read};
+use crate::abi::{Alloc, MAX_AREA, MAX_NEAR, Read};
 use crate::batch::{self, Batch};
 use crate::kernel::*;
 use core::ptr::null_mut;
@@ -21,19 +21,25 @@ static mut AREAS: *mut Area = null_mut();
 pub unsafe fn alloc(file: *mut u8, arg: u64) -> isize {
     // SAFETY: under the device lock, in process context; user memory only through the copy functions.
     unsafe {
-        let mut request = Alloc { bytes: 0, reserved: 0, pointer: 0 };
+        let mut request = Alloc { bytes: 0, near: 0, pointer: 0 };
         let n = core::mem::size_of::<Alloc>();
         if _copy_from_user(&raw mut request as *mut u8, arg, n) != 0 {
             return errno::EFAULT;
         }
-        if request.bytes == 0 || request.bytes > MAX_AREA || request.bytes % 8 != 0 {
+        let most = if request.near != 0 { MAX_NEAR } else { MAX_AREA };
+        if request.bytes == 0 || request.bytes > most || request.bytes % 8 != 0 {
             return errno::EINVAL;
         }
         let area = ki_vzalloc(core::mem::size_of::<Area>()) as *mut Area;
         if area.is_null() {
             return errno::ENOMEM;
         }
-        let pointer = ki_alloc_percpu(request.bytes as usize, 8, false, gfp_kernel() as u32);
+        let (bytes, gfp) = (request.bytes as usize, gfp_kernel() as u32);
+        let pointer = if request.near != 0 {
+            ki_alloc_reserved_percpu(bytes, 8, true, gfp)
+        } else {
+            ki_alloc_percpu(bytes, 8, false, gfp)
+        };
         if pointer == 0 {
             vfree(area as *const u8);
             return errno::ENOMEM;

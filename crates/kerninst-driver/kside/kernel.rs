@@ -47,6 +47,8 @@ unsafe extern "C" {
     /// 6.1: `__alloc_percpu(size, align)`; 6.10 and later: `pcpu_alloc_noprof(size, align, reserved, gfp)`.
     /// The first ignores the last two arguments, so one call serves both.
     pub fn ki_alloc_percpu(size: usize, align: usize, reserved: bool, gfp: u32) -> u64;
+    /// The same from the reserve for modules' data; 6.1: `__alloc_reserved_percpu(size, align)`.
+    pub fn ki_alloc_reserved_percpu(size: usize, align: usize, reserved: bool, gfp: u32) -> u64;
     pub fn free_percpu(p: u64);
     pub static __per_cpu_offset: [u64; 0];
     pub static nr_cpu_ids: u32;

@@ -4,7 +4,7 @@
 //! [`ABI_VERSION`], which both sides compare before anything else.
 
 /// Raised with every change of this file; `INFO` reports the kernel side's.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// Largest number of sites in one `POKE`.
 pub const MAX_SITES: u32 = 1 << 16;
@@ -13,6 +13,10 @@ pub const MAX_RANGES: u32 = 1 << 16;
 /// Largest counter area of one `ALLOC`, in bytes: the kernel's own limit for one per-CPU object
 /// (`PCPU_MIN_UNIT_SIZE`, include/linux/percpu.h).
 pub const MAX_AREA: u32 = 32 << 10;
+
+/// Largest counter area from the reserve for modules, in bytes: a quarter of it (`PERCPU_MODULE_RESERVE`, 8 KiB,
+/// include/linux/percpu.h), so that modules can still be loaded meanwhile.
+pub const MAX_NEAR: u32 = 2 << 10;
 
 /// ioctl numbers. They carry no size: both sides are built from this file.
 pub mod cmd {
@@ -212,10 +216,10 @@ pub struct SiteState {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Alloc {
-    /// Size, a multiple of 8, at most [`MAX_AREA`].
+    /// Size, a multiple of 8, at most [`MAX_AREA`] (`near`: [`MAX_NEAR`]).
     pub bytes: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// 1: from the kernel's small reserve for modules' per-CPU data, whose pointers fit a 32-bit displacement.
+    pub near: u32,
     /// Out: the per-CPU pointer; CPU n's copy is at `gs:pointer` there.
     pub pointer: u64,
 }

@@ -289,9 +289,23 @@ impl Device {
     /// # Errors
     /// [`DeviceError::Ioctl`].
     pub fn alloc(&self, counters: u32) -> Result<CounterArea, DeviceError> {
+        self.alloc_from(counters, false)
+    }
+
+    /// As [`Device::alloc`], with a pointer that fits a sign-extended 32-bit displacement: from the kernel's small reserve
+    /// for modules; at most [`abi::MAX_NEAR`] / 8. It may be exhausted.
+    ///
+    /// # Errors
+    /// [`DeviceError::Ioctl`].
+    pub fn alloc_near(&self, counters: u32) -> Result<CounterArea, DeviceError> {
+        self.alloc_from(counters, true)
+    }
+
+    fn alloc_from(&self, counters: u32, near: bool) -> Result<CounterArea, DeviceError> {
         let mut request = abi::Alloc {
             bytes: counters.saturating_mul(8),
-            ..Default::default()
+            near: u32::from(near),
+            pointer: 0,
         };
         self.call("allocate counters", cmd::ALLOC, &mut request)?;
         Ok(CounterArea {

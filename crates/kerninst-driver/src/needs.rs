@@ -31,6 +31,10 @@ pub(crate) const NEEDS: &[(&str, Need)] = &[
     ),
     ("ki_vzalloc", Need::Address(&["vzalloc", "vzalloc_noprof"])),
     (
+        "ki_alloc_reserved_percpu",
+        Need::Address(&["pcpu_alloc_noprof", "__alloc_reserved_percpu"]),
+    ),
+    (
         "ki_alloc_percpu",
         Need::Address(&["pcpu_alloc_noprof", "__alloc_percpu"]),
     ),

@@ -8,6 +8,7 @@ mod random;
 mod sleepers;
 mod storm;
 mod text;
+mod timing;
 
 use clap::{Parser, Subcommand};
 use kerninst::{ArmOptions, Owners, Point, Probe, Session};
@@ -63,6 +64,8 @@ enum Job {
         /// Shell command
         command: String,
     },
+    /// Print how long each step from nothing to armed takes
+    Timing,
     /// Print a hash of each image's text, our own modules' left out
     Text,
 }
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
             seed,
             command,
         } => oracle::run(points, seed, &command),
+        Job::Timing => timing::run(),
         Job::Text => text::print(),
     };
     match result {

@@ -1,21 +1,29 @@
 //! Counter slots and their readings.
 
-use kerninst_driver::abi::MAX_AREA;
+use kerninst_driver::abi::{MAX_AREA, MAX_NEAR};
 use kerninst_driver::{CounterArea, Device, DeviceError};
 
-/// Counters of a session: slot `i` lies in area `i / per_area`.
+/// Counters of a session: the slots of the first area, then of the second, and so on.
 #[derive(Debug)]
 pub(crate) struct Slots {
     areas: Vec<CounterArea>,
 }
 
 const PER_AREA: usize = MAX_AREA as usize / 8;
+/// Counters that are within reach of one instruction without a register.
+pub(crate) const NEAR: usize = MAX_NEAR as usize / 8;
 
 impl Slots {
-    /// Allocates `count` counters.
+    /// Allocates `count` counters. The first few hundred come, if there is room, from where one instruction without any
+    /// register reaches them.
     pub(crate) fn new(device: &Device, count: usize) -> Result<Slots, DeviceError> {
         let mut areas = Vec::new();
         let mut left = count;
+        // The reserve may be used up by modules; then all counters are far, which costs an instruction each.
+        if let Ok(area) = device.alloc_near(left.min(NEAR) as u32) {
+            left -= left.min(NEAR);
+            areas.push(area);
+        }
         while left > 0 {
             let n = left.min(PER_AREA);
             areas.push(device.alloc(n as u32)?);
@@ -26,8 +34,14 @@ impl Slots {
 
     /// Per-CPU pointer of a slot.
     pub(crate) fn pointer(&self, slot: usize) -> u64 {
-        let area = self.areas.get(slot / PER_AREA).map_or(0, |a| a.pointer);
-        area + 8 * (slot % PER_AREA) as u64
+        let mut first = 0;
+        for area in &self.areas {
+            if slot - first < area.counters as usize {
+                return area.pointer + 8 * (slot - first) as u64;
+            }
+            first += area.counters as usize;
+        }
+        0
     }
 
     /// All slots, each with its counts by CPU.

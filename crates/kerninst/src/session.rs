@@ -66,9 +66,14 @@ pub struct PlannedSession {
 
 /// Plans without touching anything: works on a kernel in a file too.
 pub fn plan(analysis: &Analysis<'_>, points: &[Point], owners: &Owners) -> PlannedSession {
-    // Counter addresses as a loaded machine would give them: beyond 32 bits.
+    // Counter addresses as a machine gives them: the first few hundred within 32 bits, the others beyond.
     plan_with(analysis, points, owners, |slot| {
-        0x6000_0000_0000 + 8 * slot as u64
+        let base = if slot < crate::counters::NEAR {
+            0x3_0000
+        } else {
+            0x6000_0000_0000
+        };
+        base + 8 * slot as u64
     })
 }
 
