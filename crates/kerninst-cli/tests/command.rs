@@ -64,6 +64,8 @@ fn wrong_probes() {
     check(&["count", "vfs_read"], 2, &["entry:vfs_read"]);
     check(&["count", "bloc:vfs_read/*"], 2, &["bloc", "block"]);
     check(&["count", "insn:f+zz"], 2, &["zz"]);
+    let output = ["count", "entry:f", "-o", "/nonexistent/counts"];
+    check(&output, 2, &["cannot write /nonexistent/counts"]);
     check(&["count", "entry:f", "--image", &image], 2, &["--plan"]);
 }
 

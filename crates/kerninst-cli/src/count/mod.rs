@@ -6,6 +6,7 @@ mod watch;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use kerninst_kernel::Kernel;
 
 use crate::args::CountArgs;
 use crate::json::KernelLine;
+use crate::paint::Paint;
 use crate::progress::Busy;
 use crate::ui::Ui;
 use crate::{Fail, short, source};
@@ -39,6 +41,14 @@ pub fn run(args: &CountArgs, ui: &mut Ui) -> Result<(), Fail> {
         return planned(&kernel, args, ui);
     }
     let probes = parse(args)?;
+    // Before anything is armed: a wrong path costs nothing then.
+    let file = match &args.output {
+        None => None,
+        Some(path) => {
+            let file = File::create(path).map_err(|e| cannot_write(path, &e))?;
+            Some((path, BufWriter::new(file)))
+        }
+    };
     // From here on Ctrl-C is ours: whatever is armed is taken out in an orderly way.
     let watch = Watch::start()?;
     let kernel = source::open(&args.source)?;
@@ -70,19 +80,14 @@ pub fn run(args: &CountArgs, ui: &mut Ui) -> Result<(), Fail> {
     if watch.pressed_again() {
         return Err(Fail::Interrupted);
     }
-    match &args.output {
+    match file {
         None => count.display.last(&result, ui.out, ui.paint)?,
-        Some(path) => {
-            let failed =
-                |e: std::io::Error| Fail::Error(format!("cannot write {}: {e}", path.display()));
-            let mut file = BufWriter::new(File::create(path).map_err(failed)?);
+        Some((path, mut file)) => {
             if args.json {
                 KernelLine::write(&kernel, &mut file)?;
             }
-            count
-                .display
-                .last(&result, &mut file, crate::paint::Paint(false))?;
-            file.flush().map_err(failed)?;
+            count.display.last(&result, &mut file, Paint(false))?;
+            file.flush().map_err(|e| cannot_write(path, &e))?;
         }
     }
     ui.flush()?;
@@ -112,6 +117,10 @@ pub fn planned(kernel: &Kernel, args: &CountArgs, ui: &mut Ui) -> Result<(), Fai
         Owners::default()
     };
     plan::run(&analysis, &points, &owners, args, ui)
+}
+
+fn cannot_write(path: &Path, e: &std::io::Error) -> Fail {
+    Fail::Error(format!("cannot write {}: {e}", path.display()))
 }
 
 fn parse(args: &CountArgs) -> Result<Vec<Probe>, Fail> {
