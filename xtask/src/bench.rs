@@ -104,8 +104,13 @@ fn costs(image: &KernelImage, programs: &programs::Programs) -> Result<(), Failu
         "T=/sys/kernel/tracing; echo 4096 > $T/buffer_size_kb
          F=__x64_sys_getppid; G=__do_sys_getppid
          kerninst list --points --json $F > /tmp/points
-         MID=$(grep '\"tactic\":\"in-place\"' /tmp/points | grep -o '[a-z_0-9]*getppid+0x[0-9a-f]*' | head -1)
-         echo middle $MID; grep -F \"$MID\\\"\" /tmp/points | head -1
+         for MID in $(grep '\"tactic\":\"in-place\"' /tmp/points | grep -o '[a-z_0-9]*getppid+0x[0-9a-f]*'); do
+             echo \"p:try $MID\" > $T/kprobe_events && echo 1 > $T/events/kprobes/try/enable && sleep 3
+             grep -q OPTIMIZED /sys/kernel/debug/kprobes/list && found=$MID
+             echo 0 > $T/events/kprobes/try/enable; echo > $T/kprobe_events
+             [ -n \"$found\" ] && break
+         done
+         echo middle $MID
          sleep 5; kerninst-guest getppid 100 >/dev/null\n",
     );
     for case in CASES {

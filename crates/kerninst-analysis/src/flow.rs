@@ -271,6 +271,16 @@ impl Walk<'_, '_> {
             }
         }
         crate::sites::apply(flow, &self.near, self.shared.index.kernel.tables());
+        // A jump through a pointer is a tail call (kernels are built without jump tables) unless read-only data points
+        // into this very function: then it is a computed goto, as in the BPF interpreter.
+        let jump = flow.nodes.iter().find(|n| n.kind == InsnKind::IndirectJmp);
+        let kernel = self.shared.index.kernel;
+        if let Some(jump) = jump
+            && !kernel.code_pointers_in(flow.region.clone()).is_empty()
+        {
+            flow.incomplete
+                .push(Incomplete::IndirectJump { addr: jump.addr });
+        }
         flow.incomplete.dedup();
         self.flow
     }

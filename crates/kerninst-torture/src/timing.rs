@@ -29,7 +29,7 @@ pub fn run() -> Result<(), Failure> {
     let kernel = step("picture of the running kernel", Kernel::live).map_err(|e| e.to_string())?;
     let analysis = Analysis::new(&kernel);
     let probe = |text: &str| text.parse().map_err(|e| format!("{e}"));
-    let one = [probe("insn:do_sys_openat2+0x9")?];
+    let one = [probe("entry:do_sys_openat2")?];
     let one = step("finding the first point (loads text and tables)", || {
         points(&analysis, &one)
     })?;
