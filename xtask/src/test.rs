@@ -151,7 +151,8 @@ fn cargo_deny() -> Result<(), Failure> {
         return Ok(());
     }
     say("cargo-deny is missing: installing it (cargo install, some minutes, once)");
-    let mut install = cargo(&["install", "--quiet", "--locked", "cargo-deny"]);
+    // Unoptimised: it runs for seconds, but an optimised build of it takes longer than all tests together.
+    let mut install = cargo(&["install", "--quiet", "--locked", "--debug", "cargo-deny"]);
     crate::cargo::succeed(&mut install)
         .map_err(|e| format!("licences cannot be checked without cargo-deny, and {e}"))
 }
