@@ -2,6 +2,7 @@
 //!
 //! Each job prints what it did as one line of JSON and fails with a sentence. All randomness comes from a seed.
 
+mod faults;
 mod kill;
 mod oracle;
 mod random;
@@ -52,6 +53,8 @@ enum Job {
     },
     /// Disarm while threads sleep in the instrumented functions
     Sleepers,
+    /// Make every instruction with an exception fixup a point, and pass bad pointers to system calls
+    Faults,
     /// Arm points drawn by seed over the whole kernel, run a command, and print for each point its final count and
     /// the address whose executions an emulator must have counted equally
     Oracle {
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
             probes,
         } => storm::run(seconds, seed, &probes),
         Job::Sleepers => sleepers::run(),
+        Job::Faults => faults::run(),
         Job::Oracle {
             points,
             seed,

@@ -29,6 +29,22 @@ pub const TESTS: &[LabTest] = &[
         quick: true,
         run: Run::Own(sleepers),
     },
+    LabTest {
+        name: "safety: faults in displaced instructions",
+        catches: "a copy of an instruction that faults and does not continue at its fixup: an oops, or a wrong error",
+        kernels: Kernels::All,
+        timeout: Duration::from_secs(240),
+        quick: true,
+        run: Run::Own(faults),
+    },
+    LabTest {
+        name: "safety: stacks stay readable",
+        catches: "a sleeping task whose stack ends, or lies, where it went through a patch",
+        kernels: Kernels::All,
+        timeout: Duration::from_secs(120),
+        quick: true,
+        run: Run::Own(stacks),
+    },
 ];
 
 /// Busy functions of all kinds: process context, scheduler, timers, softirqs, network, wake-ups.
@@ -68,4 +84,21 @@ fn storm(context: &Context<'_>) -> TestResult {
 
 fn sleepers(context: &Context<'_>) -> TestResult {
     guest(context, "kerninst-torture sleepers")
+}
+
+fn faults(context: &Context<'_>) -> TestResult {
+    guest(context, "kerninst-torture faults")
+}
+
+fn stacks(context: &Context<'_>) -> TestResult {
+    // The same task, asleep in the same call, with and without patches on its way.
+    guest(
+        context,
+        "take() { sleep 3 & sleep 1; sed 's/^[^ ]* //' /proc/$!/stack > $1; wait; }
+         take /tmp/plain; grep -q nanosleep /tmp/plain || exit 3
+         echo 'take() { sleep 3 & sleep 1; sed \"s/^[^ ]* //\" /proc/$!/stack > $1; wait; }; take /tmp/armed' > /tmp/take
+         kerninst count 'block:do_nanosleep/*' 'block:hrtimer_nanosleep/*' 'block:schedule/*' 'block:common_nsleep/*' \
+            -- sh /tmp/take > /tmp/counts || exit 4
+         cmp /tmp/plain /tmp/armed || { cat /tmp/plain /tmp/armed; exit 5; }",
+    )
 }
