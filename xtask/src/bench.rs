@@ -217,7 +217,12 @@ fn whole_kernel(image: &KernelImage) -> Result<(), Failure> {
             ));
         }
         println!("`cargo run --release -p {package} --example {example} -- vmlinuz`:\n\n```");
-        print!("{}", String::from_utf8_lossy(&output.stdout));
+        // The file's place is of no interest to a reader.
+        let place = format!("{}", image.image.display());
+        print!(
+            "{}",
+            String::from_utf8_lossy(&output.stdout).replace(&place, "vmlinuz")
+        );
         println!("```\n");
     }
     Ok(())
