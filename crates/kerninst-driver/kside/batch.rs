@@ -27,6 +27,9 @@ pub struct Batch {
     /// Pinned patch module, or null.
     pub module: *mut u8,
     pub name: [u8; 56],
+    /// The patch module's text.
+    pub text: u64,
+    pub text_len: u64,
     pub records: [Record; 0],
 }
 
@@ -163,7 +166,10 @@ unsafe fn each_trap_of(batch: *mut Batch, visit: &mut impl FnMut(u64, u64)) {
     unsafe {
         for i in 0..(*batch).count {
             let record = Batch::record(batch, i);
-            if (*record).site.kind == crate::abi::site::TRAP && (*record).state != state::GONE {
+            // A restored one cannot trap any more (the poke that restored it has waited for all CPUs), and a newer batch may
+            // have a trap at the same place.
+            let up = (*record).state != state::GONE && (*record).state != state::RESTORED;
+            if (*record).site.kind == crate::abi::site::TRAP && up {
                 visit((*record).site.addr, (*record).site.patch);
             }
         }

@@ -90,18 +90,19 @@ unsafe extern "C" fn ki_release(_inode: *mut u8, file: *mut u8) -> isize {
             }
             boards
         };
+        let mut settled = true;
         if boards {
             // A task may be preempted, or a CPU interrupted, between the short jump and the board's jump. RCU tasks
             // waits for the former, a pass of work over all CPUs for the latter and for idle tasks. A board is one
             // instruction that cannot sleep, so this is proof enough.
             ki_synchronize_rcu_tasks();
-            schedule_on_each_cpu(ki_nothing);
+            settled = schedule_on_each_cpu(ki_nothing) == 0;
         }
         let _lock = lock();
         let mut at = batch::NEWEST;
         while !at.is_null() {
             if (*at).file == file {
-                if poke::is_down(at) {
+                if settled && poke::is_down(at) {
                     poke::restore_boards(at);
                 }
                 // The batch stays, and pins its patch module: somebody may sleep in the patch. The next client
@@ -246,6 +247,8 @@ unsafe fn batches(arg: u64) -> isize {
                     boards: 0,
                     owned: !(*at).file.is_null() as u32,
                     reserved: 0,
+                    text: (*at).text,
+                    text_len: (*at).text_len,
                     module: (*at).name,
                 };
                 for i in 0..(*at).count {

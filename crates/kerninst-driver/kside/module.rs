@@ -103,7 +103,8 @@ struct NotifierBlock {
 
 #[unsafe(link_section = ".data.ki_die")]
 static mut DIE: NotifierBlock =
-    NotifierBlock { call: Pointer(ki_entry_die as *const u8), next: Pointer(core::ptr::null()), priority: 0 };
+    NotifierBlock { call: Pointer(ki_entry_die as *const u8), next: Pointer(core::ptr::null()), // Before other modules' notifiers, whose code may be instrumented; those of the kernel itself are off limits.
+    priority: i32::MAX };
 
 #[unsafe(link_section = ".data.ki_modules")]
 static mut MODULES: NotifierBlock =

@@ -8,6 +8,7 @@
 use crate::abi::{Poke, Site, refused, site, state};
 use crate::batch::{self, Batch, Record};
 use crate::kernel::*;
+use crate::module::this_module;
 use core::ptr::null_mut;
 
 /// Longest site.
@@ -47,13 +48,15 @@ unsafe fn same(addr: u64, bytes: *const u8, len: u8) -> bool {
 }
 
 fn well_formed(s: &Site, before: u64) -> bool {
-    let longest = match s.kind {
-        site::LIVE => 5,
-        site::TAIL | site::BOARD => MOST as u8,
-        site::TRAP => 1,
-        _ => 0,
+    // The kernel's poking dies on anything but the jumps that it knows (`text_poke_loc_init`).
+    let right = match s.kind {
+        site::LIVE => s.len == 5 && s.new[0] == 0xe9 || s.len == 2 && s.new[0] == 0xeb,
+        site::BOARD => s.len == 5 && s.new[0] == 0xe9,
+        site::TAIL => s.len >= 1 && s.len as usize <= MOST,
+        site::TRAP => s.len == 1 && s.new[0] == 0xcc,
+        _ => false,
     };
-    s.len >= 1 && s.len <= longest && s.addr >= before && s.addr.wrapping_add(MOST as u64) > s.addr
+    right && s.addr >= before && s.addr.wrapping_add(MOST as u64) > s.addr
 }
 
 /// A kprobe at the site, or so near before it that its 5-byte jump would reach in once it is optimised.
@@ -72,17 +75,34 @@ unsafe fn kprobe_near(s: &Site) -> bool {
     false
 }
 
+/// A kprobe on the site itself, enabled or not: it has copied our bytes and will run, or write back, what it copied.
+unsafe fn kprobe_on(s: &Site) -> bool {
+    if has_kprobes() != 1 {
+        return false;
+    }
+    for i in 0..s.len as u64 {
+        // SAFETY: `kprobe_mutex` is held, so the table is stable.
+        if !unsafe { get_kprobe((s.addr + i) as *const u8) }.is_null() {
+            return true;
+        }
+    }
+    false
+}
+
 /// Why this site cannot be written; [`refused::NO`]: it can.
-unsafe fn check(s: &Site, before: u64) -> u32 {
+unsafe fn check(batch: *mut Batch, s: &Site, before: u64) -> u32 {
     // SAFETY: the text lock is held.
     unsafe {
-        if !well_formed(s, before) {
+        let leads_in = s.patch.wrapping_sub((*batch).text) < (*batch).text_len;
+        if !well_formed(s, before) || !leads_in {
             return refused::MALFORMED;
         }
         if core_kernel_text(s.addr) == 0 {
             // The module may not go away between here and the write: see `hold_modules`.
             let _read = ReadSide::new();
-            if __module_text_address(s.addr).is_null() {
+            let module = __module_text_address(s.addr);
+            // This driver's own text is nobody's to instrument.
+            if module.is_null() || module == this_module() {
                 return refused::NOT_TEXT;
             }
         }
@@ -105,13 +125,9 @@ unsafe fn hold_modules(batch: *mut Batch, count: u32, hold: bool) -> u32 {
             }
             let _read = ReadSide::new();
             let module = __module_text_address(addr);
-            if module.is_null() {
-                // Not text at all: `check` says so.
-                continue;
-            }
             if !hold {
                 module_put(module);
-            } else if !try_module_get(module) {
+            } else if module.is_null() || !try_module_get(module) {
                 return i;
             }
         }
@@ -131,7 +147,17 @@ unsafe fn write_still(addr: u64, bytes: *const u8, len: u8) {
 pub unsafe fn poke(file: *mut u8, tgid: i32, arg: u64) -> isize {
     // SAFETY: under the device lock, in process context; user memory only through the copy functions.
     unsafe {
-        let mut request = Poke { sites: 0, count: 0, refused: 0, index: 0, reserved: 0, module: [0; 56], batch: 0 };
+        let mut request = Poke {
+            sites: 0,
+            count: 0,
+            refused: 0,
+            index: 0,
+            reserved: 0,
+            module: [0; 56],
+            text: 0,
+            text_len: 0,
+            batch: 0,
+        };
         let n = core::mem::size_of::<Poke>();
         if _copy_from_user(&raw mut request as *mut u8, arg, n) != 0 {
             return errno::EFAULT;
@@ -147,6 +173,8 @@ pub unsafe fn poke(file: *mut u8, tgid: i32, arg: u64) -> isize {
         (*batch).tgid = tgid;
         (*batch).count = request.count;
         (*batch).name = request.module;
+        (*batch).text = request.text;
+        (*batch).text_len = request.text_len;
         (*batch).name[55] = 0;
         for i in 0..request.count {
             let record = Batch::record(batch, i);
@@ -221,7 +249,7 @@ unsafe fn arm_held(batch: *mut Batch, request: &mut Poke) -> isize {
         let mut verdict = refused::NO;
         for i in 0..count {
             let s = &raw const (*Batch::record(batch, i)).site;
-            verdict = check(&*s, before);
+            verdict = check(batch, &*s, before);
             if verdict != refused::NO {
                 request.refused = verdict;
                 request.index = i;
@@ -322,6 +350,7 @@ unsafe fn ours(batch: *mut Batch, record: *mut Record) -> bool {
         }
         let s = &raw const (*record).site;
         let ours = !is_covered(batch, record)
+            && !kprobe_on(&*s)
             && same((*s).addr, &raw const (*s).new as *const u8, (*s).len);
         (*record).state = if ours { state::ARMED } else { state::STUCK };
         ours
@@ -354,11 +383,30 @@ pub unsafe fn restore(batch: *mut Batch) {
             if (*s).kind != site::LIVE && (*s).kind != site::TRAP || !ours(batch, record) {
                 continue;
             }
+            if tail_is_up(batch, i) {
+                (*record).state = state::STUCK;
+                continue;
+            }
             let jump = jump_to((*s).patch, (*s).addr + (*s).len as u64);
             text_poke_queue((*s).addr as *mut u8, &raw const (*s).old as *const u8, (*s).len as usize, &raw const jump as *const u8);
             (*record).state = state::RESTORED;
         }
         text_poke_finish();
+    }
+}
+
+/// Is the tail behind the live site `i` still ours, so that restoring the site would make a torn instruction?
+unsafe fn tail_is_up(batch: *mut Batch, i: u32) -> bool {
+    // SAFETY: `i` is below `count`; the text lock is held.
+    unsafe {
+        if i + 1 >= (*batch).count {
+            return false;
+        }
+        let s = &raw const (*Batch::record(batch, i)).site;
+        let tail = Batch::record(batch, i + 1);
+        (*tail).site.kind == site::TAIL
+            && (*tail).site.addr == (*s).addr + (*s).len as u64
+            && ((*tail).state == state::ARMED || (*tail).state == state::STUCK)
     }
 }
 

@@ -24,10 +24,13 @@ struct Range {
 pub unsafe fn scan(arg: u64) -> isize {
     // SAFETY: process context; user memory only through the copy functions; the list is a kernel copy.
     unsafe {
-        let mut request = Scan { list: 0, ranges: 0, capacity: 0, out: 0, count: 0, reserved: 0 };
+        let mut request = Scan { list: 0, ranges: 0, capacity: 0, out: 0, count: 0, settle: 0 };
         let n = core::mem::size_of::<Scan>();
         if _copy_from_user(&raw mut request as *mut u8, arg, n) != 0 {
             return errno::EFAULT;
+        }
+        if request.settle != 0 {
+            ki_synchronize_rcu_tasks();
         }
         if request.ranges == 0 || request.ranges > MAX_RANGES {
             return errno::EINVAL;
@@ -63,12 +66,14 @@ unsafe fn each_task(request: &mut Scan, list: *const Range) -> isize {
                 }
                 nr = pid_nr_ns(pid, &raw mut init_pid_ns);
                 let of = pid_task(pid, PIDTYPE_PID);
-                if !of.is_null() {
+                // The caller itself is here, in this ioctl, and not in any patch.
+                let other = !of.is_null() && of != current();
+                if other {
                     seen.tid = nr;
                     seen.started = (of.add(off_task_start()) as *const u64).read_volatile();
                     look(of, list, request.ranges, &mut seen);
                 }
-                !of.is_null()
+                other
             };
             if nr == i32::MAX {
                 return 0;
@@ -87,22 +92,27 @@ unsafe fn each_task(request: &mut Scan, list: *const Range) -> isize {
     }
 }
 
-/// Switches of a task so far and whether it is on a CPU.
-unsafe fn activity(of: *mut u8) -> (u64, bool) {
+/// Switches of a task so far. Before a look they are read before [`is_on_cpu`], after it behind it: only then do equal
+/// numbers and "off CPU" at both ends mean that it was off CPU all the while.
+unsafe fn switches(of: *mut u8) -> u64 {
     // SAFETY: the task is valid within the caller's read side section.
     unsafe {
-        let on_cpu = (of.add(off_task_on_cpu()) as *const i32).read_volatile() != 0;
         let voluntary = (of.add(off_task_nvcsw()) as *const u64).read_volatile();
         let involuntary = (of.add(off_task_nivcsw()) as *const u64).read_volatile();
-        (voluntary.wrapping_add(involuntary), on_cpu)
+        voluntary.wrapping_add(involuntary)
     }
 }
 
+unsafe fn is_on_cpu(of: *mut u8) -> bool {
+    // SAFETY: as in `switches`.
+    unsafe { (of.add(off_task_on_cpu()) as *const i32).read_volatile() != 0 }
+}
+
 unsafe fn look(of: *mut u8, list: *const Range, ranges: u32, seen: &mut Task) {
-    // SAFETY: as in `activity`; the stack is read through a copy that cannot fault, for it may be freed meanwhile.
+    // SAFETY: as in `switches`; the stack is read through a copy that cannot fault, for it may be freed meanwhile.
     unsafe {
-        let before = activity(of);
-        if before.1 {
+        let before = switches(of);
+        if is_on_cpu(of) {
             return;
         }
         let stack = (of.add(off_task_stack()) as *const u64).read_volatile();
@@ -119,8 +129,7 @@ unsafe fn look(of: *mut u8, list: *const Range, ranges: u32, seen: &mut Task) {
                 at += n as u64;
             }
         }
-        let after = activity(of);
-        if after.1 || after.0 != before.0 {
+        if is_on_cpu(of) || switches(of) != before {
             return;
         }
         seen.word = hit;

@@ -4,7 +4,7 @@
 //! [`ABI_VERSION`], which both sides compare before anything else.
 
 /// Raised with every change of this file; `INFO` reports the kernel side's.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 /// Largest number of sites in one `POKE`.
 pub const MAX_SITES: u32 = 1 << 16;
@@ -119,6 +119,10 @@ pub struct Poke {
     pub reserved: u32,
     /// Name of the patch module that must stay loaded as long as the batch exists; empty: none.
     pub module: [u8; 56],
+    /// Address of the patch module's text: every site's `patch` lies in it.
+    pub text: u64,
+    /// Its length in bytes.
+    pub text_len: u64,
     /// Out: the batch's number.
     pub batch: u64,
 }
@@ -180,6 +184,10 @@ pub struct Batch {
     pub owned: u32,
     /// Zero.
     pub reserved: u32,
+    /// Address of its patch module's text.
+    pub text: u64,
+    /// Length of that.
+    pub text_len: u64,
     /// Name of its patch module.
     pub module: [u8; 56],
 }
@@ -248,8 +256,9 @@ pub struct Scan {
     pub out: u64,
     /// Out: number of tasks there are (more than `capacity`: scan again with more room).
     pub count: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// 1: wait for RCU tasks first, for the sake of tasks that exit: they have no id any more while they run their last
+    /// instructions, where a preemptible kernel may preempt them.
+    pub settle: u32,
 }
 
 /// What a `SCAN` saw of one task.

@@ -87,7 +87,7 @@ impl Device {
         let affinity = sys::affinity()
             .map(Affinity)
             .map_err(|source| NotClear::Cpu { cpu: 0, source })?;
-        let me = sys::thread_id();
+        let settle = tasks_may_be_preempted();
         let mut unproven: Option<HashMap<(i32, u64), Option<u64>>> = None;
         let mut pause = Duration::from_micros(500);
         loop {
@@ -99,7 +99,7 @@ impl Device {
                     return Err(NotClear::Cpu { cpu, source });
                 }
                 if unproven.as_ref().is_none_or(|u| !u.is_empty()) {
-                    look(self, ranges, me, &mut unproven)?;
+                    look(self, ranges, settle, &mut unproven)?;
                 }
             }
             let Some(left) = unproven.as_ref().filter(|u| !u.is_empty()) else {
@@ -128,11 +128,11 @@ impl Device {
 fn look(
     device: &Device,
     ranges: &[(u64, u64)],
-    me: i32,
+    settle: bool,
     unproven: &mut Option<HashMap<(i32, u64), Option<u64>>>,
 ) -> Result<(), DeviceError> {
-    let seen = device.scan(ranges)?;
-    let open = seen.iter().filter(|t| t.seen != task::CLEAR && t.tid != me);
+    let seen = device.scan(ranges, settle && unproven.is_none())?;
+    let open = seen.iter().filter(|t| t.seen != task::CLEAR);
     let now: HashMap<(i32, u64), Option<u64>> = open
         .map(|t| ((t.tid, t.started), (t.seen == task::HIT).then_some(t.word)))
         .collect();
@@ -146,6 +146,18 @@ fn look(
         }),
     }
     Ok(())
+}
+
+/// Can a task be preempted at any kernel instruction here? Then one that exits may be, after its id is gone and no look
+/// finds it. Unless the kernel says no, it can.
+fn tasks_may_be_preempted() -> bool {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    if read("/proc/version").contains("PREEMPT_RT") {
+        return true;
+    }
+    // kernel/sched/debug.c: the mode in force is in parentheses.
+    let mode = read("/sys/kernel/debug/sched/preempt");
+    !(mode.contains("(none)") || mode.contains("(voluntary)"))
 }
 
 fn comm(tid: i32) -> String {

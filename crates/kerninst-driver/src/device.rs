@@ -1,6 +1,7 @@
 //! `/dev/kerninst`, typed.
 
 use crate::abi::{self, cmd, refused};
+use crate::modules::PatchText;
 use crate::sys;
 use std::fs::OpenOptions;
 use std::io;
@@ -172,7 +173,7 @@ impl Device {
     ///
     /// # Errors
     /// [`PokeError::Refused`] with the first site that cannot be written: nothing was changed then.
-    pub fn poke(&self, sites: &[abi::Site], patch_module: &str) -> Result<BatchId, PokeError> {
+    pub fn poke(&self, sites: &[abi::Site], patch: &PatchText) -> Result<BatchId, PokeError> {
         let mut sites = sites.to_vec();
         sites.sort_by_key(|s| s.addr);
         let mut request = abi::Poke {
@@ -182,9 +183,11 @@ impl Device {
             index: 0,
             reserved: 0,
             module: [0; 56],
+            text: patch.base,
+            text_len: patch.len,
             batch: 0,
         };
-        for (to, from) in request.module[..55].iter_mut().zip(patch_module.bytes()) {
+        for (to, from) in request.module[..55].iter_mut().zip(patch.name.bytes()) {
             *to = from;
         }
         let result = self.call("arm", cmd::POKE, &mut request);
@@ -252,6 +255,8 @@ impl Device {
             boards: 0,
             owned: 0,
             reserved: 0,
+            text: 0,
+            text_len: 0,
             module: [0; 56],
         };
         self.list(cmd::BATCHES, 0, empty)
@@ -329,14 +334,25 @@ impl Device {
         Ok(flat.chunks(width.max(1)).map(<[u64]>::to_vec).collect())
     }
 
-    /// One look at all tasks' stacks for words in `ranges` (sorted here).
-    pub(crate) fn scan(&self, ranges: &[(u64, u64)]) -> Result<Vec<abi::Task>, DeviceError> {
+    /// One look at all other tasks' stacks for words in `ranges` (sorted and joined here); `settle`: see `abi::Scan`.
+    pub(crate) fn scan(
+        &self,
+        ranges: &[(u64, u64)],
+        settle: bool,
+    ) -> Result<Vec<abi::Task>, DeviceError> {
         let mut list: Vec<[u64; 2]> = ranges
             .iter()
             .filter(|r| r.0 < r.1)
             .map(|r| [r.0, r.1])
             .collect();
         list.sort_unstable();
+        list.dedup_by(|next, last| {
+            let joined = next[0] <= last[1];
+            if joined {
+                last[1] = last[1].max(next[1]);
+            }
+            joined
+        });
         let mut tasks = vec![abi::Task::default(); 1024];
         loop {
             let mut request = abi::Scan {
@@ -345,7 +361,7 @@ impl Device {
                 capacity: tasks.len() as u32,
                 out: tasks.as_mut_ptr() as u64,
                 count: 0,
-                reserved: 0,
+                settle: u32::from(settle),
             };
             self.call("look through the tasks", cmd::SCAN, &mut request)?;
             let count = request.count as usize;

@@ -36,6 +36,8 @@ pub struct PatchText {
     pub name: String,
     /// Address of its `.text`.
     pub base: u64,
+    /// Bytes of its `.text`.
+    pub len: u64,
 }
 
 /// Is a module of this name loaded (or on its way)?
@@ -46,11 +48,11 @@ pub fn is_loaded(name: &str) -> bool {
         .exists()
 }
 
-/// Loads a patch module and tells where its text is.
+/// Loads a patch module, whose text has `len` bytes, and tells where that is.
 ///
 /// # Errors
 /// [`ModuleError`]; where the address cannot be read, the module is unloaded again.
-pub fn load_patch_module(name: &str, image: &[u8]) -> Result<PatchText, ModuleError> {
+pub fn load_patch_module(name: &str, image: &[u8], len: u64) -> Result<PatchText, ModuleError> {
     sys::init_module(image).map_err(|source| ModuleError::Refused {
         name: name.into(),
         source,
@@ -71,6 +73,7 @@ pub fn load_patch_module(name: &str, image: &[u8]) -> Result<PatchText, ModuleEr
         Ok(base) => Ok(PatchText {
             name: name.into(),
             base,
+            len,
         }),
         Err(reason) => {
             // Nothing leads to it yet.

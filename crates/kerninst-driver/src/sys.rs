@@ -124,9 +124,3 @@ pub(crate) fn make_node(path: &str, number: &str) -> io::Result<()> {
         Err(io::Error::last_os_error())
     }
 }
-
-/// Thread id of the caller.
-pub(crate) fn thread_id() -> i32 {
-    // SAFETY: takes no argument and cannot fail.
-    unsafe { libc::gettid() }
-}

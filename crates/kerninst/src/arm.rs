@@ -2,7 +2,9 @@
 
 use crate::error::ArmError;
 use kerninst_driver::abi::{Site, site};
-use kerninst_driver::{BatchId, Device, PatchText, load_patch_module, unload_patch_module};
+use kerninst_driver::{
+    BatchId, Device, NotClear, PatchText, load_patch_module, unload_patch_module,
+};
 use kerninst_kernel::Kernel;
 use kerninst_patch::{ModuleInfo, PatchModule, SiteBytes, Splice, Tactic};
 use std::collections::{BTreeMap, HashMap};
@@ -80,7 +82,7 @@ pub(crate) fn arm(
         .collect();
     let code_bytes = module.len();
     let image = module.build().map_err(|e| ArmError::Build(e.to_string()))?;
-    let text = load_patch_module(&name, &image)?;
+    let text = load_patch_module(&name, &image, code_bytes)?;
     let result = write(device, splices, &offsets, &text, patience);
     match result {
         Ok(mut armed) => {
@@ -144,7 +146,7 @@ fn write(
         };
         push_head_and_tail(&mut first, &mut armed, splice, &bytes, kind, &splice.old);
     }
-    armed.batches.push(device.poke(&first, &text.name)?);
+    armed.batches.push(device.poke(&first, text)?);
     if !runs.is_empty() {
         finish_runs(device, &runs, text, patience, &mut armed)?;
     }
@@ -161,30 +163,17 @@ fn finish_runs(
 ) -> Result<(), ArmError> {
     let interior = |s: &Splice| (s.site + 1, s.site + s.old.len() as u64);
     let ranges: Vec<(u64, u64)> = runs.iter().map(|(s, _)| interior(s)).collect();
-    let busy = match device.prove_clear(&ranges, patience) {
-        Ok(()) => Vec::new(),
-        Err(kerninst_driver::NotClear::Blocked(blockers)) => {
-            // A task that was never seen off CPU may be anywhere.
-            if blockers.iter().any(|b| b.word.is_none()) {
-                armed.slow = runs.len() as u32;
-                return Ok(());
-            }
-            blockers.into_iter().filter_map(|b| b.word).collect()
-        }
-        Err(kerninst_driver::NotClear::Cpu { .. }) => {
+    match device.prove_clear(&ranges, patience) {
+        Ok(()) => {}
+        // The look stops at a task's first word: whoever is in one run may be in another too.
+        Err(NotClear::Blocked(_) | NotClear::Cpu { .. }) => {
             armed.slow = runs.len() as u32;
             return Ok(());
         }
-        Err(kerninst_driver::NotClear::Device(e)) => return Err(e.into()),
-    };
+        Err(NotClear::Device(e)) => return Err(e.into()),
+    }
     let mut second = Vec::new();
     for (splice, bytes) in runs {
-        let (start, end) = interior(splice);
-        // The scan tells one word a task: with any task inside any run, only what was free for sure is finished.
-        if busy.iter().any(|w| (start..end).contains(w)) || busy.len() > 1 {
-            armed.slow += 1;
-            continue;
-        }
         let mut old = splice.old.clone();
         if let Some(first) = old.first_mut() {
             *first = 0xcc;
@@ -192,7 +181,7 @@ fn finish_runs(
         push_head_and_tail(&mut second, armed, splice, bytes, site::LIVE, &old);
     }
     if !second.is_empty() {
-        armed.batches.push(device.poke(&second, &text.name)?);
+        armed.batches.push(device.poke(&second, text)?);
     }
     Ok(())
 }

@@ -58,9 +58,7 @@ pub(crate) fn collect_with(
     }
     for (module, batches) in by_module {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
-        if !module.is_empty() {
-            ranges.extend(module_text(&module));
-        }
+        ranges.extend(batches.iter().map(|b| (b.text, b.text + b.text_len)));
         for batch in &batches {
             let sites = device.sites(BatchId(batch.id))?;
             let is_board =
@@ -98,19 +96,6 @@ pub(crate) fn collect_with(
     }
     remove_orphans(device)?;
     Ok(collected)
-}
-
-/// Text of a loaded module: from its section start, as long as the module is.
-fn module_text(module: &str) -> Option<(u64, u64)> {
-    let dir = std::path::Path::new("/sys/module").join(module);
-    let text = std::fs::read_to_string(dir.join("sections/.text")).ok()?;
-    let start = u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()?;
-    let modules = std::fs::read_to_string("/proc/modules").ok()?;
-    let line = modules
-        .lines()
-        .find(|l| l.split_whitespace().next() == Some(module))?;
-    let size: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some((start, start.checked_add(size)?))
 }
 
 /// Patch modules that no batch names: their owner died between loading and arming, so nothing ever led there.

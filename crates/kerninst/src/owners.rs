@@ -112,7 +112,8 @@ fn parse_kprobes(text: &str) -> BTreeMap<u64, Owner> {
         else {
             continue;
         };
-        if line.contains("[DISABLED]") || line.contains("[GONE]") {
+        // A disabled one has copied the bytes that it will run, or write back, once it is enabled.
+        if line.contains("[GONE]") {
             continue;
         }
         let owner = Owner::Kprobe {
@@ -161,7 +162,7 @@ mod tests {
             kprobes: parse_kprobes(
                 "ffffffff81000010  k  vfs_read+0x10    [OPTIMIZED]\n\
                  ffffffff81000100  k  vfs_write+0x0    [FTRACE]\n\
-                 ffffffff81000200  r  do_exit+0x5  ext4  [DISABLED]\nrubbish\n",
+                 ffffffff81000200  r  do_exit+0x5  ext4  [GONE]\nrubbish\n",
             ),
             ..Owners::default()
         };

@@ -211,7 +211,10 @@ fn functions(
 /// Symbols of a name, id (`name#2`) or glob. `name#*` means all of that name.
 fn matching<'k>(kernel: &'k Kernel, module: Option<&str>, name: &str) -> Vec<Symbol<'k>> {
     let symbols = kernel.symbols();
+    let ours = |m: &str| m == "kerninst" || m.starts_with("kerninst_p");
     let wanted = |s: &Symbol<'_>| match module {
+        // The driver, and patches that wait to be freed, are nobody's to instrument.
+        _ if s.module.is_some_and(ours) => false,
         None => true,
         Some("kernel") => s.module.is_none(),
         Some(m) => s.module == Some(m),

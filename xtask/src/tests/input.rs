@@ -45,7 +45,7 @@ const CASES: &[(&str, i32, &str)] = &[
     ("count block:vfs_read/100000", 2, "blocks"),
     ("count entry:text_poke", 2, "must not be instrumented"),
     ("count insn:0x1234", 1, "no kernel function"),
-    ("count --module no_such entry:vfs_read", 2, "no_such"),
+    ("count --module no_such entry:vfs_read", 1, "no_such"),
     ("count", 2, "POINT"),
     ("show vfs_raed", 1, "vfs_read"),
     ("show jiffies", 2, "data"),

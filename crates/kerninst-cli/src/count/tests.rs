@@ -39,25 +39,25 @@ fn a_plan() {
     check(
         &args(&["entry:alpha", "block:alpha/*"]),
         expect![[r#"
-        POINT       WHAT     TACTIC          COST  PROBE
-        alpha+0x5   entry    springboard       +5  entry:alpha
-        alpha+0x5   block 0  springboard       +5  block:alpha/*
-        alpha+0xc   block 1  springboard       +5  block:alpha/*
-        alpha+0xf   block 2  hoist             +5  block:alpha/*
-        alpha+0x18  block 3  hoist-past-jcc    +5  block:alpha/*
-        alpha+0x1d  block 4  springboard       +4  block:alpha/*
-        alpha+0x20  block 5  springboard       +5  block:alpha/*
-        alpha+0x22  block 6  springboard       +4  block:alpha/*
-        8 points in 5 splices, 0 refused; cost: instructions per execution
-    "#]],
+            POINT       WHAT     TACTIC          COST  PROBE
+            alpha+0x5   entry    springboard       +4  entry:alpha
+            alpha+0x5   block 0  springboard       +4  block:alpha/*
+            alpha+0xc   block 1  springboard       +4  block:alpha/*
+            alpha+0xf   block 2  hoist             +4  block:alpha/*
+            alpha+0x18  block 3  hoist-past-jcc    +4  block:alpha/*
+            alpha+0x1d  block 4  springboard       +3  block:alpha/*
+            alpha+0x20  block 5  springboard       +4  block:alpha/*
+            alpha+0x22  block 6  springboard       +3  block:alpha/*
+            8 points in 5 splices, 0 refused; cost: instructions per execution
+        "#]],
     );
     check(
         &args(&["exit:helper#1"]),
         expect![[r#"
-        POINT       WHAT             TACTIC    COST
-        helper+0xc  tail call alpha  in-place    +3
-        1 point in 1 splice, 0 refused; cost: instructions per execution
-    "#]],
+            POINT       WHAT             TACTIC    COST
+            helper+0xc  tail call alpha  in-place    +2
+            1 point in 1 splice, 0 refused; cost: instructions per execution
+        "#]],
     );
 }
 
@@ -72,13 +72,13 @@ fn a_plan_with_refusals() {
     check(
         &args(&points),
         expect![[r#"
-        POINT      WHAT  TACTIC       COST  PROBE
-        alpha+0x5        springboard    +5  insn:alpha+0x5
-        1 point in 1 splice, 3 refused; cost: instructions per execution
-        refused: alpha+0x18: this is a static key branch, which the kernel rewrites whenever the key changes, and no instruction before it in a straight line can carry the splice; the nearest instruction that works is insn:alpha+0x16
-        refused: alpha+0x6: +0x6 lies inside the instruction at +0x5; the next one starts at +0x7; the nearest instruction that works is insn:alpha+0x5
-        refused: alpha: this is the function's fentry site, which ftrace owns; use the next instruction, at +0x5
-    "#]],
+            POINT      WHAT  TACTIC       COST  PROBE
+            alpha+0x5        springboard    +4  insn:alpha+0x5
+            1 point in 1 splice, 3 refused; cost: instructions per execution
+            refused: alpha+0x18: this is a static key branch, which the kernel rewrites whenever the key changes, and no instruction before it in a straight line can carry the splice; the nearest instruction that works is insn:alpha+0x16
+            refused: alpha+0x6: +0x6 lies inside the instruction at +0x5; the next one starts at +0x7; the nearest instruction that works is insn:alpha+0x5
+            refused: alpha: this is the function's fentry site, which ftrace owns; use the next instruction, at +0x5
+        "#]],
     );
     check(
         &CountArgs {
@@ -87,7 +87,7 @@ fn a_plan_with_refusals() {
             ..args(&points)
         },
         expect![[r#"
-            {"schema":"kerninst.plan/1","point":"alpha+0x5","function":"alpha","addr":"0xffffffff81000015","kind":"insn","probe":"insn:alpha+0x5","tactic":"springboard","cost":5,"site":"0xffffffff81000015","refused":null}
+            {"schema":"kerninst.plan/1","point":"alpha+0x5","function":"alpha","addr":"0xffffffff81000015","kind":"insn","probe":"insn:alpha+0x5","tactic":"springboard","cost":4,"site":"0xffffffff81000015","refused":null}
             {"schema":"kerninst.plan/1","point":"alpha+0x18","function":"alpha","addr":"0xffffffff81000028","kind":"insn","probe":"insn:alpha+0x18","tactic":null,"cost":null,"site":null,"refused":{"reason":"managed-site","text":"this is a static key branch, which the kernel rewrites whenever the key changes, and no instruction before it in a straight line can carry the splice","nearest":"0xffffffff81000026"}}
             {"schema":"kerninst.plan/1","point":"alpha+0x6","function":"alpha","addr":"0xffffffff81000016","kind":"insn","probe":"insn:alpha+0x6","tactic":null,"cost":null,"site":null,"refused":{"reason":"not-an-instruction","text":"0xffffffff81000016 lies inside the instruction at 0xffffffff81000015; the next one starts at 0xffffffff81000017","nearest":"0xffffffff81000015"}}
             {"schema":"kerninst.plan/1","point":"alpha","function":"alpha","addr":"0xffffffff81000010","kind":"insn","probe":"insn:alpha","tactic":null,"cost":null,"site":null,"refused":{"reason":"fentry","text":"this is the function's fentry site, which ftrace owns; use the next instruction, at 0xffffffff81000015","nearest":"0xffffffff81000015"}}
@@ -239,7 +239,7 @@ fn counts_as_json() {
         ..CountArgs::default()
     };
     expect![[r#"
-        {"schema":"kerninst.count/1","point":"alpha+0x5","function":"alpha","addr":"0xffffffff81000015","kind":"entry","what":"entry","probe":"entry:alpha","tactic":"springboard","cost":5,"count":1000,"by_cpu":[1000,0]}
+        {"schema":"kerninst.count/1","point":"alpha+0x5","function":"alpha","addr":"0xffffffff81000015","kind":"entry","what":"entry","probe":"entry:alpha","tactic":"springboard","cost":4,"count":1000,"by_cpu":[1000,0]}
         {"schema":"kerninst.summary/1","points":1,"refused":0,"total":1000,"seconds":1.5,"complete":true,"notes":[]}
     "#]].assert_eq(&last(&["entry:alpha"], 0, &args));
     let (display, mut outcome) = counted(&["entry:alpha"], 0, &args);
