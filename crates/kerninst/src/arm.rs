@@ -1,13 +1,13 @@
 //! From planned splices to written sites.
 
 use crate::error::ArmError;
-use kerninst_driver::abi::{Site, site};
+use kerninst_driver::abi::{Site, site, state};
 use kerninst_driver::{
     BatchId, Device, NotClear, PatchText, load_patch_module, unload_patch_module,
 };
 use kerninst_kernel::Kernel;
 use kerninst_patch::{ModuleInfo, PatchModule, SiteBytes, Splice, Tactic};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 /// What is armed.
@@ -29,13 +29,27 @@ pub(crate) struct Armed {
 
 impl Armed {
     /// Sites that hold other bytes now, as far as they can be read.
-    pub(crate) fn foreign_sites(&self, kernel: &Kernel) -> u32 {
+    /// Those of a module that was unloaded are nobody's.
+    pub(crate) fn foreign_sites(&self, kernel: &Kernel, device: &Device) -> u32 {
+        let states = self
+            .batches
+            .iter()
+            .filter_map(|b| device.sites(*b).ok())
+            .flatten();
+        let gone: HashSet<u64> = states
+            .filter(|s| s.state == state::GONE)
+            .map(|s| s.addr)
+            .collect();
         let differs = |(addr, bytes): &(&u64, &Vec<u8>)| {
             kernel
                 .read(**addr, bytes.len())
                 .is_ok_and(|now| now != **bytes)
         };
-        self.expected.iter().filter(differs).count() as u32
+        self.expected
+            .iter()
+            .filter(|(addr, _)| !gone.contains(addr))
+            .filter(differs)
+            .count() as u32
     }
 }
 

@@ -44,6 +44,11 @@ impl Slots {
         0
     }
 
+    /// Number of slots.
+    pub(crate) fn len(&self) -> usize {
+        self.areas.iter().map(|a| a.counters as usize).sum()
+    }
+
     /// All slots, each with its counts by CPU.
     pub(crate) fn read(&self, device: &Device) -> Result<Vec<Count>, DeviceError> {
         let mut out = Vec::new();

@@ -146,24 +146,23 @@ pub(crate) fn plan_with(
             None => true,
         });
         let mut refused: Vec<Option<Refused>> = vec![None; wanted.len()];
+        // A point keeps its counter when it moves to an equal instruction, so there are never more counters than points.
+        let mine: Vec<usize> = wanted
+            .iter()
+            .map(|p| {
+                let next = slots.len();
+                *slots.entry(p.addr).or_insert(next)
+            })
+            .collect();
         loop {
-            let active = || {
-                wanted
-                    .iter()
-                    .zip(&refused)
-                    .filter(|(_, r)| r.is_none())
-                    .map(|(p, _)| p)
-            };
-            let requests: Vec<Request> = active()
-                .map(|p| {
-                    let next = slots.len();
-                    let slot = *slots.entry(p.addr).or_insert(next);
-                    Request {
-                        addr: p.addr,
-                        snippets: vec![Snippet::Count {
-                            percpu: pointer(slot),
-                        }],
-                    }
+            let active = wanted.iter().zip(&mine).zip(&refused);
+            let requests = active
+                .filter(|(_, verdict)| verdict.is_none())
+                .map(|((p, slot), _)| Request {
+                    addr: p.addr,
+                    snippets: vec![Snippet::Count {
+                        percpu: pointer(*slot),
+                    }],
                 })
                 .collect();
             let requests = dedup(requests);
@@ -185,11 +184,12 @@ pub(crate) fn plan_with(
                 }
             }
             if !moved {
-                for (point, _) in wanted.iter().zip(&refused).filter(|(_, r)| r.is_none()) {
-                    if let Some(armed) = armed_point(point, &plan.splices, &slots) {
-                        planned.points.push(armed);
-                    }
-                }
+                let served = wanted.iter().zip(&mine).zip(&refused);
+                planned.points.extend(
+                    served
+                        .filter(|(_, verdict)| verdict.is_none())
+                        .filter_map(|((p, slot), _)| armed_point(p, &plan.splices, *slot)),
+                );
                 planned.splices.extend(plan.splices);
                 break;
             }
@@ -211,18 +211,21 @@ pub(crate) fn plan_with(
     planned
 }
 
-/// One request for each address.
+/// Without those that ask for the same counter at the same place. Different counters at one place (a point that moved
+/// onto another) all stay.
 fn dedup(mut requests: Vec<Request>) -> Vec<Request> {
     requests.sort_by_key(|r| r.addr);
-    requests.dedup_by_key(|r| r.addr);
-    requests
+    let mut kept: Vec<Request> = Vec::with_capacity(requests.len());
+    for request in requests {
+        let same = kept.iter().rev().take_while(|k| k.addr == request.addr);
+        if !same.into_iter().any(|k| *k == request) {
+            kept.push(request);
+        }
+    }
+    kept
 }
 
-fn armed_point(
-    point: &Point,
-    splices: &[Splice],
-    slots: &HashMap<u64, usize>,
-) -> Option<ArmedPoint> {
+fn armed_point(point: &Point, splices: &[Splice], slot: usize) -> Option<ArmedPoint> {
     let splice = splices
         .iter()
         .find(|s| s.points.iter().any(|p| p.addr == point.addr))?;
@@ -233,7 +236,7 @@ fn armed_point(
         site: splice.site,
         cost: splice.overhead + served.snippet_cost,
         copy: 0,
-        slot: *slots.get(&point.addr)?,
+        slot,
     })
 }
 
@@ -295,6 +298,10 @@ impl<'k> Session<'k> {
         let _ = collect::collect(&device, Duration::ZERO);
         let slots = Slots::new(&device, points.len())?;
         let planned = plan_with(analysis, points, owners, |slot| slots.pointer(slot));
+        // A counter that does not exist would be a write to wherever its pointer says.
+        if planned.points.iter().any(|p| p.slot >= slots.len()) {
+            return Err(ArmError::Build("more counters than points".into()));
+        }
         if planned.points.is_empty() {
             return Err(planned
                 .conflicts
@@ -362,7 +369,7 @@ impl<'k> Session<'k> {
             return Ok(Counts::default());
         };
         let mut counts = self.counts(&self.slots.read(device)?);
-        let stuck = self.foreign_sites();
+        let stuck = self.armed.foreign_sites(self.kernel, device);
         if stuck > 0 {
             counts.complete = false;
             counts.notes.push(format!(
@@ -370,11 +377,6 @@ impl<'k> Session<'k> {
             ));
         }
         Ok(counts)
-    }
-
-    /// Sites whose bytes in kernel memory are not ours any more.
-    fn foreign_sites(&self) -> u32 {
-        self.armed.foreign_sites(self.kernel)
     }
 
     /// Takes everything out again.

@@ -23,6 +23,14 @@ pub const TESTS: &[LabTest] = &[
         run: Run::Shared(every_instruction),
     },
     LabTest {
+        name: "count: refused and moved points do not disturb the others",
+        catches: "a counter that is lost, or written elsewhere, since points before it were refused or moved",
+        kernels: Kernels::All,
+        timeout: Duration::from_secs(120),
+        quick: true,
+        run: Run::Shared(refused),
+    },
+    LabTest {
         name: "count: thousands of points at once",
         catches: "arming that is slow or fails with many points; patches that disturb each other",
         kernels: Kernels::All,
@@ -87,6 +95,23 @@ fn exact(session: &mut Session) -> TestResult {
         summary.first().is_some_and(|s| s["complete"] == true),
         || format!("no summary that says complete: {output}"),
     )
+}
+
+fn refused(session: &mut Session) -> TestResult {
+    // Low addresses come first in a plan: the poking path is refused there, and blocks that begin with a static key move.
+    let output = leaves_no_trace(
+        session,
+        "kerninst count --json 'block:text_poke_bp_batch/*' 'block:do_user_addr_fault/*' 'block:__switch_to/*' \
+            'block:schedule/*' entry:__x64_sys_getppid exit:__x64_sys_getppid -- kerninst-guest getppid-all-cpus 1000 2>/dev/null | grep schema",
+    )?;
+    for kind in ["entry", "exit"] {
+        let n = total(&output, "", kind);
+        ensure(n == 1000, || {
+            format!("{kind} counts {n} of 1000:\n{output}")
+        })?;
+    }
+    let slept = total(&output, "schedule", "block");
+    ensure(slept > 0, || format!("schedule counts nothing:\n{output}"))
 }
 
 fn every_instruction(session: &mut Session) -> TestResult {
