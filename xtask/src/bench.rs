@@ -16,6 +16,15 @@ pub struct Args {
     /// Kernels, comma-separated
     #[arg(long, default_value = "6.12,6.1", value_delimiter = ',')]
     kernels: Vec<String>,
+    /// Only the costs of one count, beside the kernel's own facilities
+    #[arg(long)]
+    costs: bool,
+    /// Only what it costs to cover the whole kernel (takes ten minutes)
+    #[arg(long, conflicts_with = "costs")]
+    whole: bool,
+    /// Only scripts (`kerninst run`), beside bpftrace
+    #[arg(long, conflicts_with_all = ["costs", "whole"])]
+    scripts: bool,
 }
 
 /// A probe of the system call, and the series of samples that measures it. `{S}` is the sampling command.
@@ -76,6 +85,31 @@ const CASES: &[Case] = &[
         series: 10,
         script: "grep -qx $F $T/available_filter_functions && echo $F > $T/set_ftrace_filter || echo $G > $T/set_ftrace_filter; echo function > $T/current_tracer; {S}; echo nop > $T/current_tracer; echo > $T/set_ftrace_filter",
     },
+    Case {
+        what: "BPF fentry, counting in a per-CPU map",
+        series: 11,
+        script: "kerninst-torture bpf fentry $G -- {S}",
+    },
+    Case {
+        what: "BPF fentry, a program that does nothing",
+        series: 12,
+        script: "kerninst-torture bpf --empty fentry $G -- {S}",
+    },
+    Case {
+        what: "BPF kprobe in the middle, counting, int3",
+        series: 13,
+        script: "echo 0 > /proc/sys/debug/kprobes-optimization; kerninst-torture bpf kprobe $MID -- {S}",
+    },
+    Case {
+        what: "BPF kprobe in the middle, counting, optimised to a jump",
+        series: 14,
+        script: "echo 1 > /proc/sys/debug/kprobes-optimization; kerninst-torture bpf kprobe $MID -- sh -c 'sleep 3; {S}'",
+    },
+    Case {
+        what: "BPF kprobe at the entry (through ftrace), counting",
+        series: 15,
+        script: "kerninst-torture bpf kprobe $F -- {S}",
+    },
 ];
 
 /// Runs it; prints Markdown.
@@ -92,7 +126,18 @@ pub fn run(args: &Args) -> Result<i32, Failure> {
             .kernel()
             .clone();
         println!("## Linux {}\n", image.release);
+        if args.whole {
+            crate::bench_cover::run(&image, &programs)?;
+            continue;
+        }
+        if args.scripts {
+            crate::bench_scripts::run(&image, &programs)?;
+            continue;
+        }
         costs(&image, &programs)?;
+        if args.costs {
+            continue;
+        }
         arming(&image, &programs)?;
         whole_kernel(&image)?;
     }

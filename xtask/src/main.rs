@@ -4,11 +4,16 @@
 //! the main job on a stock kernel, `test` runs every test there is.
 
 mod bench;
+mod bench_cover;
+mod bench_scripts;
+mod bpftrace;
 mod cargo;
 mod demo;
+mod fuzz;
 mod programs;
 mod setup;
 mod suite;
+mod sweep;
 mod test;
 mod tests;
 
@@ -51,6 +56,10 @@ enum Task {
     Test(test::Args),
     /// Compare counts of points drawn over the whole kernel with the emulator's own, to the last execution
     Oracle(tests::oracle::Args),
+    /// Instrument every instruction of every function of a kernel once, in batches under load, and check the counts
+    Sweep(sweep::Args),
+    /// Run random scripts of the probe language in guests under load
+    Fuzz(fuzz::Args),
     /// Measure what a count costs, beside the kernel's own facilities, and print it as Markdown
     Bench(bench::Args),
 }
@@ -78,6 +87,8 @@ fn main() -> ExitCode {
         Task::Demo(args) => demo::run(&args),
         Task::Test(args) => test::run(&args),
         Task::Oracle(args) => tests::oracle::run(&args),
+        Task::Sweep(args) => sweep::run(&args),
+        Task::Fuzz(args) => fuzz::run(&args),
         Task::Bench(args) => bench::run(&args),
     };
     match result {

@@ -41,6 +41,20 @@ const NEEDS: [Need; 5] = [
     },
 ];
 
+/// What a whole test run on a fresh machine writes, in MiB: two builds, and the kernels.
+const DISK: u64 = 4096;
+
+/// Says so if the disk may not have room for a `whole` run from nothing: a compiler's message about it is hard to find.
+pub fn disk(whole: bool) {
+    let free = rustix::fs::statvfs(crate::cargo::root())
+        .map_or(u64::MAX, |s| s.f_bavail.saturating_mul(s.f_frsize) >> 20);
+    if whole && free < DISK {
+        say(&format!(
+            "only {free} MiB of disk are free here; a whole run from nothing needs {DISK}: if it fails for lack of room, free some"
+        ));
+    }
+}
+
 /// Checks every need and installs the packages of those that are not met.
 pub fn run() -> Result<(), Failure> {
     let missing: Vec<&Need> = NEEDS.iter().filter(|n| !(n.present)()).collect();

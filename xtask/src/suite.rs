@@ -188,7 +188,11 @@ pub fn run(
     std::thread::scope(|scope| {
         for _ in 0..jobs.max(1) {
             scope.spawn(|| {
-                while let Some(job) = lock(&queue).pop() {
+                loop {
+                    // On its own line: in the loop's condition the lock would be held until the job is done, and the
+                    // workers would take turns.
+                    let job = lock(&queue).pop();
+                    let Some(job) = job else { break };
                     let done = |verdict: Verdict| {
                         verdict.print();
                         lock(&verdicts).push(verdict);

@@ -39,6 +39,7 @@ pub fn run(args: &Args) -> Result<i32, Failure> {
     }
     let started = Instant::now();
     setup::run()?;
+    setup::disk(args.only.is_none());
     let kernels = kernels(args)?;
     let mut verdicts = Vec::new();
     if args.only.is_none() {

@@ -33,7 +33,7 @@ impl Walk<'_, '_> {
                     break;
                 };
                 at = at.wrapping_add(u64::from(insn.len));
-                node.uses |= self.scratch.effects.of(&reader.insn).0;
+                node.uses |= self.scratch.effects.of(&reader.insn).reads;
                 match (insn.op, insn.target) {
                     (Op::Plain | Op::Nop | Op::Int3, _) => {}
                     (Op::Jmp | Op::Jcc, Some(target)) => self.replacement_branch(node, target),

@@ -1,6 +1,5 @@
 //! [`Analysis`]: a cache over one kernel.
 
-use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -8,7 +7,7 @@ use kerninst_kernel::Kernel;
 use rayon::prelude::*;
 
 use crate::cross::How;
-use crate::flow::Scratch;
+use crate::flow::with_scratch;
 use crate::hash::AddrMap;
 use crate::index::Start;
 use crate::names::Class;
@@ -57,10 +56,6 @@ impl Totals {
 
 /// Functions that are asked whether a cold part is theirs.
 const MOST_REFERRERS: usize = 64;
-
-thread_local! {
-    static SCRATCH: RefCell<Option<Scratch>> = const { RefCell::new(None) };
-}
 
 impl<'k> Analysis<'k> {
     /// An empty cache: cheap, decodes nothing.
@@ -135,23 +130,19 @@ impl<'k> Analysis<'k> {
         if let Some(known) = cache().get(&start.addr) {
             return Some(known.clone());
         }
-        let function = Arc::new(self.analyse(n)?);
+        let function = Arc::new(self.analyse(n, true)?);
         Some(cache().entry(start.addr).or_insert(function).clone())
     }
 
-    fn analyse(&self, n: u64) -> Option<Function> {
+    /// `keep`: what later questions about it can be answered from is kept.
+    fn analyse(&self, n: u64, keep: bool) -> Option<Function> {
         let shared = self.shared();
-        SCRATCH.with(|cell| {
-            let mut fresh = None;
-            let mut slot = cell.try_borrow_mut().ok();
-            let scratch = slot
-                .as_deref_mut()
-                .unwrap_or(&mut fresh)
-                .get_or_insert_with(Scratch::new);
-            let flow = shared.flow(n, true, scratch)?;
-            let live = liveness::solve(shared, &flow);
-            build::function(shared, n, flow, &live)
-        })
+        let flow = with_scratch(|scratch| shared.flow(n, true, scratch))?;
+        if keep {
+            shared.note_ends(n, &flow);
+        }
+        let live = liveness::solve(shared, &flow);
+        build::function(shared, n, flow, &live)
     }
 
     /// The starts that are functions (not padding, not cold parts).
@@ -186,7 +177,7 @@ impl<'k> Analysis<'k> {
             .map(|chunk| {
                 let mut totals = Totals::default();
                 for &n in chunk {
-                    if let Some(function) = self.analyse(n) {
+                    if let Some(function) = self.analyse(n, false) {
                         totals = totals.plus(Totals::of(&function));
                         visit(&function);
                     }

@@ -76,6 +76,7 @@ fn insns_and_blocks(flow: &Flow, live: &[u32]) -> (Vec<Insn>, Vec<Block>) {
             addr: node.addr,
             len: node.len,
             kind: node.kind,
+            shape: node.shape,
             target: (node.target != 0).then_some(node.target),
             sites: node.sites,
             joins: node.bits.contains(Bits::JOIN),

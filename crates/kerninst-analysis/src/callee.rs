@@ -43,8 +43,7 @@ impl Shared<'_> {
             return Callee::UNKNOWN;
         }
         self.callees.get((addr, levels), || {
-            let mut scratch = crate::flow::Scratch::new();
-            let flow = self.flow(addr, false, &mut scratch);
+            let flow = crate::flow::with_scratch(|scratch| self.flow(addr, false, scratch));
             flow.and_then(|f| self.effect_of(&f, addr, levels - 1))
                 .unwrap_or(Callee::UNKNOWN)
         })

@@ -1,10 +1,12 @@
 //! One instruction: how control leaves it, and which registers and flags it reads and writes.
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
+    Code, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, InstructionInfoFactory,
     InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register, RflagsBits,
 };
 
+use crate::function::Shape;
+use crate::hash::AddrMap;
 use crate::masks::{ALL, FLAGS};
 
 /// How control leaves an instruction, from its bytes alone.
@@ -121,21 +123,62 @@ fn is_far(insn: &Instruction) -> bool {
     insn.is_jmp_far_indirect() || insn.is_call_far_indirect()
 }
 
+/// What an instruction does to registers and flags, in the layout of [`crate::Live`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Effect {
+    pub reads: u32,
+    /// Surely overwritten. What may be left as it was is not counted: partial writes, conditional writes, flags after a
+    /// shift by cl.
+    pub kills: u32,
+    pub shape: Shape,
+}
+
 /// Finds out what instructions read and write.
 pub(crate) struct Effects {
     factory: InstructionInfoFactory,
+    /// What was found.
+    known: AddrMap<Key, Effect>,
 }
+
+/// What the effect of an instruction depends on.
+type Key = (u64, u64);
+
+/// So many forms of instructions are remembered: more than all of a kernel has.
+const KNOWN: usize = 1 << 17;
 
 impl Effects {
     pub(crate) fn new() -> Self {
         Self {
             factory: InstructionInfoFactory::new(),
+            known: AddrMap::default(),
         }
     }
 
-    /// `(read, surely overwritten)`, in the layout of [`crate::Live`]. What may be left as it was is
-    /// not counted as overwritten: partial writes, conditional writes, flags after a shift by cl.
-    pub(crate) fn of(&mut self, insn: &Instruction) -> (u32, u32) {
+    /// The effect of an instruction.
+    pub(crate) fn of(&mut self, insn: &Instruction) -> Effect {
+        let Some(key) = key(insn) else {
+            return self.work_out(insn);
+        };
+        if let Some(effect) = self.known.get(&key) {
+            return *effect;
+        }
+        let effect = self.work_out(insn);
+        if self.known.len() < KNOWN {
+            self.known.insert(key, effect);
+        }
+        effect
+    }
+
+    fn work_out(&mut self, insn: &Instruction) -> Effect {
+        let (reads, kills) = self.reads_and_kills(insn);
+        Effect {
+            reads,
+            kills,
+            shape: shape(insn),
+        }
+    }
+
+    fn reads_and_kills(&mut self, insn: &Instruction) -> (u32, u32) {
         if reads_anything(insn) {
             return (ALL, 0);
         }
@@ -164,6 +207,95 @@ impl Effects {
         }
         (reads, writes & !reads)
     }
+}
+
+/// All that the effect of an instruction depends on; none for those of which that is more than fits.
+fn key(insn: &Instruction) -> Option<Key> {
+    let legacy = insn.encoding() == EncodingKind::Legacy;
+    if !legacy || insn.op_count() > 3 {
+        return None;
+    }
+    let mut operands = insn.code() as u64;
+    let mut count = 0;
+    for (kind, register) in [
+        (insn.op0_kind(), insn.op0_register()),
+        (insn.op1_kind(), insn.op1_register()),
+        (insn.op2_kind(), insn.op2_register()),
+    ] {
+        operands = operands << 5 | kind as u64;
+        operands = operands << 8 | register as u64;
+        // Of constants only a shift's count matters.
+        match kind {
+            OpKind::Immediate8 => count = insn.immediate8(),
+            OpKind::Immediate8_2nd => return None,
+            _ => {}
+        }
+    }
+    let mut rest = u64::from(count);
+    for register in [
+        insn.memory_base(),
+        insn.memory_index(),
+        insn.segment_prefix(),
+    ] {
+        rest = rest << 8 | register as u64;
+    }
+    for prefix in [
+        insn.has_rep_prefix(),
+        insn.has_repne_prefix(),
+        insn.has_lock_prefix(),
+    ] {
+        rest = rest << 1 | u64::from(prefix);
+    }
+    Some((operands, rest))
+}
+
+/// See [`Shape`]. Depends on nothing that [`key`] leaves out.
+fn shape(insn: &Instruction) -> Shape {
+    use Mnemonic as M;
+    let mut shape = Shape::empty();
+    if insn.is_ip_rel_memory_operand() {
+        shape |= Shape::OWN_ADDRESS;
+    }
+    let general = |kind: OpKind, register: Register| kind != OpKind::Register || register.is_gpr();
+    let simple = insn.encoding() == EncodingKind::Legacy
+        && general(insn.op0_kind(), insn.op0_register())
+        && general(insn.op1_kind(), insn.op1_register());
+    // A constant in ecx may be the number of a model-specific register.
+    let names_msr = matches!(insn.code(), Code::Mov_r32_imm32 | Code::Mov_rm32_imm32)
+        && insn.op0_register() == Register::ECX;
+    let common = matches!(
+        insn.mnemonic(),
+        M::Mov
+            | M::Movzx
+            | M::Movsx
+            | M::Movsxd
+            | M::Lea
+            | M::Push
+            | M::Pop
+            | M::Add
+            | M::Sub
+            | M::Adc
+            | M::Sbb
+            | M::Inc
+            | M::Dec
+            | M::Neg
+            | M::Not
+            | M::And
+            | M::Or
+            | M::Xor
+            | M::Cmp
+            | M::Test
+            | M::Shl
+            | M::Shr
+            | M::Sar
+            | M::Imul
+            | M::Bt
+            | M::Nop
+    );
+    if simple && common && !names_msr {
+        shape |= Shape::ORDINARY;
+    }
+    shape
 }
 
 /// Instructions that hand registers to other software or microcode, beyond what the decoder's table says.
@@ -273,5 +405,48 @@ pub(crate) fn fill_len(bytes: &[u8]) -> usize {
             }
         }
         Some(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    /// Would catch an effect that depends on something that its key leaves out: another instruction's would be taken for it.
+    #[test]
+    fn instructions_of_one_key_have_one_effect() {
+        let mut effects = Effects::new();
+        let mut known: HashMap<Key, (Effect, Instruction)> = HashMap::new();
+        let mut state = 1u64;
+        let mut again = 0;
+        for _ in 0..400_000 {
+            let mut bytes = [0u8; 15];
+            for byte in &mut bytes {
+                // Knuth's generator: the same bytes every time.
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                *byte = (state >> 56) as u8;
+            }
+            // Without all the operands' variety some keys come again.
+            if let Some(first) = bytes.first_mut()
+                && *first & 3 == 0
+            {
+                *first = [0x48, 0xc1, 0x0f, 0xf3][usize::from(*first >> 6)];
+            }
+            let insn = Decoder::with_ip(64, &bytes, 0x1000, DecoderOptions::NONE).decode();
+            if insn.is_invalid() {
+                continue;
+            }
+            let effect = effects.work_out(&insn);
+            assert_eq!(effects.of(&insn), effect, "{insn:?}");
+            if let Some(key) = key(&insn) {
+                let (before, other) = *known.entry(key).or_insert((effect, insn));
+                assert_eq!(before, effect, "{other:?} and {insn:?}");
+                again += u32::from(other != insn);
+            }
+        }
+        assert!(again > 10_000, "{again}");
     }
 }

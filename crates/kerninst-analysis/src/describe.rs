@@ -41,6 +41,9 @@ impl Walk<'_, '_> {
         }
         let alternative = self.alternatives(node);
         if self.near.is_fentry(node.addr) {
+            if !matches!(decoded.op, Op::Nop | Op::Call) {
+                return self.rewritten(node);
+            }
             node.sites |= Sites::FENTRY;
             node.kind = InsnKind::Nop;
             node.bits |= Bits::FALLS;
@@ -51,6 +54,9 @@ impl Walk<'_, '_> {
             return;
         }
         if let Some(label) = self.near.jump_label(node.addr) {
+            if !matches!(decoded.op, Op::Nop | Op::Jmp) {
+                return self.rewritten(node);
+            }
             node.sites |= Sites::JUMP_LABEL;
             node.kind = InsnKind::JumpLabel;
             node.target = label.target;
@@ -62,6 +68,9 @@ impl Walk<'_, '_> {
             return;
         }
         if let Some(call) = self.near.static_call(node.addr) {
+            if decoded.op == Op::Int3 {
+                return self.rewritten(node);
+            }
             node.sites |= Sites::STATIC_CALL;
             match self.shared.index.key_convention(call.key) {
                 KeyConvention::C => {}
@@ -126,18 +135,23 @@ impl Walk<'_, '_> {
                     node.leave = Leave::Trap;
                 }
             }
-            Op::Int3 => {
-                node.kind = InsnKind::Int3;
-                node.leave = Leave::Unknown;
-                self.flow
-                    .incomplete
-                    .push(Incomplete::Breakpoint { addr: node.addr });
-            }
+            Op::Int3 => self.rewritten(node),
             Op::Special => {
                 node.kind = InsnKind::Special;
                 node.leave = Leave::Special;
             }
         }
+    }
+
+    /// A breakpoint hides the instruction: somebody's, or that of the kernel, which was rewriting a site of its own when the text
+    /// was read (arch/x86/kernel/alternative.c, `text_poke_bp_batch`: first an int3, then the tail, then the first byte). How
+    /// long the instruction is cannot be known then.
+    fn rewritten(&mut self, node: &mut Node) {
+        node.kind = InsnKind::Int3;
+        node.leave = Leave::Unknown;
+        self.flow
+            .incomplete
+            .push(Incomplete::Breakpoint { addr: node.addr });
     }
 
     fn call(&mut self, node: &mut Node, part: &Range<u64>) {

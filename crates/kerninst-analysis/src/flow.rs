@@ -1,8 +1,9 @@
 //! Finds the instructions of a function: decodes from its entry along every way that control can go.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
-use crate::decode::{Effects, Op, Reader, address_taken};
+use crate::decode::{Effect, Effects, Op, Reader, address_taken};
 use crate::describe::is_emulation_prefix;
 use crate::function::{Incomplete, InsnKind, Sites};
 use crate::hash::AddrMap;
@@ -15,9 +16,14 @@ use crate::shared::Shared;
 /// More instructions than any function has (the largest in Debian's 6.12 has some 12,000).
 const LIMIT: usize = 200_000;
 
+/// See [`Scratch::slots`].
+const MET: u32 = u32::MAX;
+
 /// Memory that is used again from function to function.
 pub(crate) struct Scratch {
-    slots: Vec<bool>,
+    /// By offset in the main region: 0, or one more than the number of the node there; [`MET`] where decoding has begun.
+    slots: Vec<u32>,
+    sorted: Vec<Node>,
     pub effects: Effects,
 }
 
@@ -25,9 +31,22 @@ impl Scratch {
     pub(crate) fn new() -> Self {
         Self {
             slots: Vec::new(),
+            sorted: Vec::new(),
             effects: Effects::new(),
         }
     }
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Option<Scratch>> = const { RefCell::new(None) };
+}
+
+/// Calls `work` with this thread's memory (or other memory, if that is in use).
+pub(crate) fn with_scratch<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
+    SCRATCH.with(|cell| match cell.try_borrow_mut() {
+        Ok(mut slot) => work(slot.get_or_insert_with(Scratch::new)),
+        Err(_) => work(&mut Scratch::new()),
+    })
 }
 
 /// The state of one walk through a function.
@@ -36,7 +55,6 @@ pub(crate) struct Walk<'a, 'k> {
     pub scratch: &'a mut Scratch,
     pub near: Near<'k>,
     pub flow: Flow,
-    main: Reader<'k>,
     /// Decoded addresses outside of the main region.
     far: AddrMap<u64, ()>,
     pub work: Vec<u64>,
@@ -54,13 +72,12 @@ impl<'k> Shared<'k> {
         let size = usize::try_from(region.end.checked_sub(region.start)?).ok()?;
         let bytes = self.index.text_at(region.start)?.get(region.start, size)?;
         scratch.slots.clear();
-        scratch.slots.resize(size, false);
+        scratch.slots.resize(size, 0);
         let near = Near::new(self.index.kernel.tables(), region.clone());
         let mut walk = Walk {
             shared: self,
             scratch,
             near,
-            main: Reader::new(region.start, bytes),
             far: AddrMap::default(),
             work: vec![region.start],
             joins: vec![region.start],
@@ -73,6 +90,7 @@ impl<'k> Shared<'k> {
                 extra: Vec::new(),
                 fentry: None,
                 abi: start.class.contains(Class::FENTRY),
+                entered: false,
                 incomplete: Vec::new(),
             },
         };
@@ -81,9 +99,10 @@ impl<'k> Shared<'k> {
             let addr = walk.flow.region.start;
             walk.flow.incomplete.push(Incomplete::ColdPart { addr });
         }
-        walk.run();
+        let mut main = Reader::new(walk.flow.region.start, bytes);
+        walk.run(&mut main);
         if incoming && !walk.flow.abi {
-            walk.enter(n);
+            walk.enter(n, &mut main);
         }
         Some(walk.finish())
     }
@@ -107,10 +126,11 @@ impl<'k> Shared<'k> {
 }
 
 impl<'k> Walk<'_, 'k> {
-    fn run(&mut self) {
+    /// `main` reads the main region.
+    fn run(&mut self, main: &mut Reader<'k>) {
         loop {
             while let Some(addr) = self.work.pop() {
-                self.straight(addr);
+                self.straight(addr, main);
                 if self.flow.nodes.len() > LIMIT {
                     self.flow
                         .incomplete
@@ -130,15 +150,16 @@ impl<'k> Walk<'_, 'k> {
     }
 
     /// Adds the ways in from other functions.
-    fn enter(&mut self, n: u64) {
+    fn enter(&mut self, n: u64, main: &mut Reader<'k>) {
         for way in self.shared.incoming(n, self.flow.region.clone()) {
+            self.flow.entered = true;
             self.joins.push(way.addr);
             self.roots.push(way.addr);
             if way.code {
                 self.work.push(way.addr);
             }
         }
-        self.run();
+        self.run(main);
     }
 
     /// Is `addr` in the middle of an instruction that is reached? (Data then, such as an operand to patch.)
@@ -149,11 +170,46 @@ impl<'k> Walk<'_, 'k> {
             .any(|n| n.addr < addr && addr < n.end())
     }
 
+    /// The node that was added last is that of `addr`.
+    fn note_place(&mut self, addr: u64) {
+        let offset = addr.wrapping_sub(self.flow.region.start);
+        let slot = usize::try_from(offset).ok();
+        if let Some(slot) = slot.and_then(|o| self.scratch.slots.get_mut(o)) {
+            *slot = self.flow.nodes.len() as u32;
+        }
+    }
+
+    /// Sorts the nodes by address.
+    fn sort(&mut self) {
+        let nodes = &mut self.flow.nodes;
+        if nodes.is_sorted_by_key(|n| n.addr) {
+            return;
+        }
+        if !self.far.is_empty() {
+            // Decoded in ascending runs: a stable sort merges them.
+            return nodes.sort_by_key(|n| n.addr);
+        }
+        // All are in the main region, each in its place.
+        let sorted = &mut self.scratch.sorted;
+        sorted.clear();
+        let places = self.scratch.slots.iter().filter(|s| **s != 0 && **s != MET);
+        sorted.extend(places.filter_map(|s| nodes.get(*s as usize - 1)));
+        if nodes.len() == sorted.len() {
+            nodes.copy_from_slice(sorted);
+        } else {
+            nodes.sort_by_key(|n| n.addr);
+        }
+    }
+
     fn mark(&mut self, addr: u64) -> bool {
         if self.flow.region.contains(&addr) {
             let offset = (addr - self.flow.region.start) as usize;
             match self.scratch.slots.get_mut(offset) {
-                Some(slot) => !std::mem::replace(slot, true),
+                Some(slot) if *slot == 0 => {
+                    *slot = MET;
+                    true
+                }
+                Some(_) => false,
                 None => false,
             }
         } else {
@@ -162,15 +218,10 @@ impl<'k> Walk<'_, 'k> {
     }
 
     /// Decodes from `at` on until control does not fall through or known code is met.
-    fn straight(&mut self, mut at: u64) {
+    fn straight(&mut self, mut at: u64, main: &mut Reader<'k>) {
         if self.flow.region.contains(&at) {
-            // The reader is taken out so that the walk can be changed while it is in use.
-            let empty = Reader::new(0, &[]);
-            let mut reader = std::mem::replace(&mut self.main, empty);
             let region = self.flow.region.clone();
-            self.straight_in(&mut at, &mut reader, region);
-            self.main = reader;
-            return;
+            return self.straight_in(&mut at, main, region);
         }
         let index = &self.shared.index;
         let part = index.region_at(at).and_then(|n| index.region(n));
@@ -196,7 +247,11 @@ impl<'k> Walk<'_, 'k> {
                     .push(Incomplete::BadInstruction { addr: *at });
                 return;
             };
-            let (mut uses, kills) = self.scratch.effects.of(&reader.insn);
+            let Effect {
+                reads: mut uses,
+                kills,
+                shape,
+            } = self.scratch.effects.of(&reader.insn);
             if let Some(taken) = address_taken(&reader.insn)
                 && taken != self.flow.region.start
                 && self.flow.region.contains(&taken)
@@ -218,6 +273,7 @@ impl<'k> Walk<'_, 'k> {
                 bits: Bits::empty(),
                 len: decoded.len,
                 kind: InsnKind::Plain,
+                shape,
                 leave: Leave::Not,
             };
             self.describe(&mut node, &decoded, &part);
@@ -233,6 +289,7 @@ impl<'k> Walk<'_, 'k> {
                 node.bits.insert(Bits::FALLS_OUT);
             }
             self.flow.nodes.push(node);
+            self.note_place(*at);
             if self.flow.nodes.len() > LIMIT || !node.bits.contains(Bits::FALLS) {
                 return;
             }
@@ -246,9 +303,8 @@ impl<'k> Walk<'_, 'k> {
 
 impl Walk<'_, '_> {
     fn finish(mut self) -> Flow {
+        self.sort();
         let flow = &mut self.flow;
-        // Decoded in ascending runs: a stable sort merges them.
-        flow.nodes.sort_by_key(|n| n.addr);
         flow.fixups.sort_unstable();
         flow.extra.sort_unstable();
         for pair in flow.nodes.windows(2) {

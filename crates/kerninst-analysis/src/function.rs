@@ -81,6 +81,19 @@ impl InsnKind {
     }
 }
 
+bitflags::bitflags! {
+    /// What the bytes of an instruction say of it.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct Shape: u8 {
+        /// It moves, compares or computes with general registers, memory and constants, goes on to the next instruction and does
+        /// nothing else: it has to do neither with segments, interrupts, modes or other registers, nor (unless
+        /// [`Shape::OWN_ADDRESS`] is set too) with its own address.
+        const ORDINARY = 1;
+        /// Its memory operand is relative to its address.
+        const OWN_ADDRESS = 1 << 1;
+    }
+}
+
 /// One reachable instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Insn {
@@ -90,6 +103,8 @@ pub struct Insn {
     pub len: u8,
     /// Its kind.
     pub kind: InsnKind,
+    /// What its bytes alone say, for who emits it elsewhere.
+    pub shape: Shape,
     /// Direct branch or call target (for a jump label: the other side, whatever the bytes are now).
     pub target: Option<u64>,
     /// What the kernel's tables say about it.
@@ -332,11 +347,13 @@ pub struct Function {
 
 impl Function {
     /// Address of the entry.
+    #[inline]
     pub fn entry(&self) -> u64 {
         self.ranges.first().map_or(0, |r| r.start)
     }
 
     /// Is the control flow fully known?
+    #[inline]
     pub fn is_complete(&self) -> bool {
         self.incomplete.is_empty()
     }
@@ -347,11 +364,13 @@ impl Function {
     }
 
     /// Index of the instruction that starts at `addr`.
+    #[inline]
     pub fn index_at(&self, addr: u64) -> Option<usize> {
         self.insns.binary_search_by_key(&addr, |i| i.addr).ok()
     }
 
     /// The instruction that starts at `addr`.
+    #[inline]
     pub fn insn_at(&self, addr: u64) -> Option<&Insn> {
         self.insns.get(self.index_at(addr)?)
     }
@@ -369,6 +388,7 @@ impl Function {
     }
 
     /// The instructions of a block.
+    #[inline]
     pub fn block_insns(&self, block: &Block) -> &[Insn] {
         let first = block.first as usize;
         let end = first.saturating_add(block.count as usize);
@@ -376,6 +396,7 @@ impl Function {
     }
 
     /// The outgoing edges of a block.
+    #[inline]
     pub fn block_edges(&self, block: &Block) -> &[Edge] {
         let range = block.edges.start as usize..block.edges.end as usize;
         self.edges.get(range).unwrap_or(&[])

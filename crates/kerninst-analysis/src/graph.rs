@@ -1,6 +1,6 @@
 //! Dominators and natural loops of one function.
 
-use crate::function::{EdgeTarget, Function};
+use crate::function::{Edge, EdgeTarget, Function};
 
 /// The dominator tree of a function's blocks.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,9 +48,51 @@ pub struct Loop {
 /// No block: the virtual root in front of all entries.
 const ROOT: usize = usize::MAX;
 
+/// For each block some others.
+struct Lists {
+    /// Where each block's end, and the next one's begin.
+    ends: Vec<u32>,
+    others: Vec<u32>,
+}
+
+impl Lists {
+    /// From pairs of a block (below `count`) and another one, which keep their order.
+    fn new(count: usize, pairs: impl Iterator<Item = (usize, usize)> + Clone) -> Self {
+        // First how many each has, then where its list begins, and filled up, where it ends.
+        let mut ends = vec![0u32; count];
+        for (block, _) in pairs.clone() {
+            if let Some(n) = ends.get_mut(block) {
+                *n += 1;
+            }
+        }
+        let mut all = 0;
+        for n in &mut ends {
+            all += std::mem::replace(n, all);
+        }
+        let mut others = vec![0; all as usize];
+        for (block, other) in pairs {
+            let Some(end) = ends.get_mut(block) else {
+                continue;
+            };
+            if let Some(slot) = others.get_mut(*end as usize) {
+                *slot = other as u32;
+            }
+            *end += 1;
+        }
+        Self { ends, others }
+    }
+
+    fn of(&self, block: usize) -> &[u32] {
+        let start = block.checked_sub(1).map_or(Some(&0), |b| self.ends.get(b));
+        let range = start.zip(self.ends.get(block));
+        let list = range.and_then(|(a, b)| self.others.get(*a as usize..*b as usize));
+        list.unwrap_or(&[])
+    }
+}
+
 struct Blocks {
-    successors: Vec<Vec<usize>>,
-    predecessors: Vec<Vec<usize>>,
+    successors: Lists,
+    predecessors: Lists,
     /// Position in reverse post order.
     position: Vec<usize>,
     order: Vec<usize>,
@@ -60,26 +102,15 @@ struct Blocks {
 impl Blocks {
     fn new(function: &Function) -> Self {
         let count = function.blocks.len();
-        let mut successors = vec![Vec::new(); count];
-        let mut predecessors = vec![Vec::new(); count];
-        for edge in &function.edges {
-            let EdgeTarget::Block(to) = edge.to else {
-                continue;
-            };
-            let (from, to) = (edge.from as usize, to as usize);
-            if from < count && to < count {
-                if let Some(list) = successors.get_mut(from) {
-                    list.push(to);
-                }
-                if let Some(list) = predecessors.get_mut(to) {
-                    list.push(from);
-                }
-            }
-        }
+        let pairs = function.edges.iter().filter_map(|edge| match edge.to {
+            EdgeTarget::Block(to) => Some((edge.from as usize, to as usize)),
+            EdgeTarget::Exit(_) => None,
+        });
+        let pairs = pairs.filter(|&(from, to)| from < count && to < count);
         let roots = function.blocks.iter().map(|b| b.root).collect();
         let mut blocks = Self {
-            successors,
-            predecessors,
+            successors: Lists::new(count, pairs.clone()),
+            predecessors: Lists::new(count, pairs.map(|(from, to)| (to, from))),
             position: vec![ROOT; count],
             order: vec![],
             roots,
@@ -90,7 +121,7 @@ impl Blocks {
 
     /// Depth first from all entries; the entry of the function is block 0 or wherever it lies.
     fn number(&mut self) {
-        let count = self.successors.len();
+        let count = self.roots.len();
         let mut seen = vec![false; count];
         let mut post = Vec::with_capacity(count);
         let starts = (0..count)
@@ -102,13 +133,9 @@ impl Blocks {
                 continue;
             }
             while let Some((block, next)) = stack.pop() {
-                match self
-                    .successors
-                    .get(block)
-                    .and_then(|s| s.get(next))
-                    .copied()
-                {
-                    Some(to) => {
+                match self.successors.of(block).get(next) {
+                    Some(&to) => {
+                        let to = to as usize;
                         stack.push((block, next + 1));
                         if visit(&mut seen, to) {
                             stack.push((to, 0));
@@ -131,7 +158,10 @@ impl Blocks {
 impl Function {
     /// The dominator tree (Cooper, Harvey, Kennedy: "A simple, fast dominance algorithm").
     pub fn dominators(&self) -> Dominators {
-        let blocks = Blocks::new(self);
+        self.dominators_of(&Blocks::new(self))
+    }
+
+    fn dominators_of(&self, blocks: &Blocks) -> Dominators {
         let count = self.blocks.len();
         // None: not known yet. Some(ROOT): the virtual root.
         let mut idom: Vec<Option<usize>> = vec![None; count];
@@ -141,11 +171,8 @@ impl Function {
             changed = false;
             for &block in &blocks.order {
                 let mut new = (blocks.roots.get(block) == Some(&true)).then_some(ROOT);
-                for &from in blocks
-                    .predecessors
-                    .get(block)
-                    .map_or(&[][..], Vec::as_slice)
-                {
+                for &from in blocks.predecessors.of(block) {
+                    let from = from as usize;
                     if idom.get(from).copied().flatten().is_none() {
                         continue;
                     }
@@ -180,8 +207,13 @@ impl Function {
     /// The natural loops, outer before inner where nested, by header otherwise. Cycles that are
     /// entered at several blocks (irreducible) have no header and are not listed.
     pub fn loops(&self) -> Vec<Loop> {
-        let dominators = self.dominators();
+        // Where every edge leads on, there is none.
+        let back = |e: &Edge| matches!(e.to, EdgeTarget::Block(to) if to <= e.from);
+        if !self.edges.iter().any(back) {
+            return Vec::new();
+        }
         let blocks = Blocks::new(self);
+        let dominators = self.dominators_of(&blocks);
         let mut loops: Vec<Loop> = Vec::new();
         for edge in &self.edges {
             let EdgeTarget::Block(header) = edge.to else {
@@ -256,7 +288,7 @@ fn meet(
 /// All blocks that reach a latch without passing the header.
 fn body(blocks: &Blocks, header: u32, latches: &[u32]) -> Vec<u32> {
     let mut body = vec![header];
-    let mut seen = vec![false; blocks.predecessors.len()];
+    let mut seen = vec![false; blocks.roots.len()];
     if let Some(mark) = seen.get_mut(header as usize) {
         *mark = true;
     }
@@ -267,8 +299,8 @@ fn body(blocks: &Blocks, header: u32, latches: &[u32]) -> Vec<u32> {
         }
         body.push(block as u32);
         // In an incomplete function some code may be reached in ways that are not known: it is in no loop.
-        let before = blocks.predecessors.get(block).into_iter().flatten();
-        work.extend(before.filter(|&&b| blocks.position.get(b).is_some_and(|p| *p != ROOT)));
+        let before = blocks.predecessors.of(block).iter().map(|b| *b as usize);
+        work.extend(before.filter(|b| blocks.position.get(*b).is_some_and(|p| *p != ROOT)));
     }
     body.sort_unstable();
     body

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 
 use kerninst_kernel::{Kernel, Symbol, Text};
 
+use crate::hash::AddrMap;
 use crate::names::{Class, KeyConvention, class_of, key_convention};
 
 /// One text address that has symbols.
@@ -28,6 +29,8 @@ const FENTRY_WITHIN: u64 = 16;
 /// All starts, by address.
 struct All<'k> {
     addrs: Vec<u64>,
+    /// Their places in the list.
+    places: AddrMap<u64, u32>,
     starts: Vec<Start<'k>>,
 }
 
@@ -84,8 +87,8 @@ impl<'k> Index<'k> {
     /// The start at exactly `addr`.
     pub(crate) fn at(&self, addr: u64) -> Option<Start<'k>> {
         if let Some(all) = self.all.get() {
-            let n = all.addrs.binary_search(&addr).ok()?;
-            return all.starts.get(n).copied();
+            let n = all.places.get(&addr)?;
+            return all.starts.get(*n as usize).copied();
         }
         self.text_at(addr)?;
         let mut found: Option<Start<'k>> = None;
@@ -134,7 +137,10 @@ impl<'k> Index<'k> {
     pub(crate) fn next_start(&self, addr: u64) -> Option<u64> {
         let end = self.text_at(addr)?.end();
         if let Some(all) = self.all.get() {
-            let n = all.addrs.partition_point(|a| *a <= addr);
+            let n = match all.places.get(&addr) {
+                Some(n) => *n as usize + 1,
+                None => all.addrs.partition_point(|a| *a <= addr),
+            };
             return all.addrs.get(n).copied().filter(|a| *a < end);
         }
         self.code(addr.checked_add(1)?..end).next().map(|s| s.addr)
@@ -177,8 +183,10 @@ impl<'k> Index<'k> {
                     traced(start);
                 }
             }
+            let place = |(n, s): (usize, &Start<'k>)| (s.addr, n as u32);
             All {
                 addrs: starts.iter().map(|s| s.addr).collect(),
+                places: starts.iter().enumerate().map(place).collect(),
                 starts,
             }
         });

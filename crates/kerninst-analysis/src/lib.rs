@@ -24,6 +24,7 @@ mod masks;
 mod names;
 mod near;
 mod node;
+mod operand;
 mod padding;
 mod reach;
 mod shared;
@@ -33,7 +34,8 @@ pub use analysis::{Analysis, Totals};
 pub use calls::{Call, CallGraph};
 pub use function::{
     Block, CallSite, Edge, EdgeKind, EdgeTarget, Exit, ExitKind, Function, FunctionId, Incomplete,
-    Insn, InsnKind, Sites,
+    Insn, InsnKind, Shape, Sites,
 };
 pub use graph::{Dominators, Loop};
 pub use live::{Live, REG_NAMES};
+pub use operand::Operand;

@@ -47,7 +47,12 @@ pub(crate) fn solve(shared: &Shared<'_>, flow: &Flow) -> Vec<u32> {
         levels: 0,
         optimistic: true,
     };
-    let evidence = sweep(shared, flow, &graph, first, &[]);
+    // Only calls are judged by it.
+    let is_call = |n: &Node| matches!(n.kind, InsnKind::Call | InsnKind::IndirectCall);
+    let evidence = match flow.nodes.iter().any(is_call) {
+        true => sweep(shared, flow, &graph, first, &[]),
+        false => Vec::new(),
+    };
     let terms = Terms {
         at_return,
         unknown: ALL,
@@ -87,6 +92,18 @@ pub(crate) struct Effect {
     out: u32,
 }
 
+/// One node in the data flow.
+struct Step {
+    uses: u32,
+    /// What it does not overwrite.
+    keeps: u32,
+    out: u32,
+    /// All bits if control goes on to the next node.
+    falls: u32,
+    /// Index of the node it branches to; one after the last: none.
+    target: u32,
+}
+
 pub(crate) fn sweep(
     shared: &Shared<'_>,
     flow: &Flow,
@@ -96,55 +113,67 @@ pub(crate) fn sweep(
 ) -> Vec<u32> {
     let nodes = &flow.nodes;
     let after = |n: usize| evidence.get(n + 1).copied().unwrap_or(0);
-    let effects: Vec<Effect> = nodes
+    let count = nodes.len();
+    // Whether something flows back, so that one pass from the end is not enough.
+    let mut back = graph.more.iter().any(|&(from, to)| to <= from);
+    let steps: Vec<Step> = nodes
         .iter()
         .enumerate()
-        .map(|(n, node)| effect(shared, flow, node, terms, after(n)))
+        .map(|(n, node)| {
+            let Effect { uses, kills, out } = effect(shared, flow, node, terms, after(n));
+            let mut step = Step {
+                uses,
+                keeps: !kills,
+                out,
+                falls: 0,
+                target: count as u32,
+            };
+            if node.bits.contains(Bits::FALLS) {
+                match nodes.get(n + 1) {
+                    Some(next) if next.addr == node.end() => step.falls = u32::MAX,
+                    // What follows is not decoded: the function is incomplete, or it falls out of its region.
+                    _ => step.out |= terms.unknown,
+                }
+            }
+            match graph.target.get(n) {
+                Some(&t) if t != NONE => {
+                    step.target = t;
+                    back |= t as usize <= n;
+                }
+                _ if node.bits.contains(Bits::INSIDE) => step.out |= terms.unknown,
+                _ => {}
+            }
+            step
+        })
         .collect();
-    let mut live = vec![0u32; nodes.len()];
+    // One more at the end: nothing is live where no branch leads.
+    let mut live = vec![0u32; count + 1];
     for _ in 0..ROUNDS {
         let mut changed = false;
         let mut below = 0u32;
-        let mut below_addr = 0u64;
         let mut more = graph.more.len();
-        for n in (0..nodes.len()).rev() {
-            let (Some(node), Some(e)) = (nodes.get(n), effects.get(n)) else {
-                continue;
-            };
-            let mut out = e.out;
-            if node.bits.contains(Bits::FALLS) {
-                // What follows is not decoded: the function is incomplete, or it falls out of its region.
-                out |= if below_addr == node.end() {
-                    below
-                } else {
-                    terms.unknown
-                };
-            }
-            match graph.target.get(n) {
-                Some(&t) if t != NONE => out |= live.get(t as usize).copied().unwrap_or(ALL),
-                _ if node.bits.contains(Bits::INSIDE) => out |= terms.unknown,
-                _ => {}
-            }
+        for (n, step) in steps.iter().enumerate().rev() {
+            let branch = live.get(step.target as usize).copied().unwrap_or(ALL);
+            let mut out = step.out | below & step.falls | branch;
             while let Some(&(from, to)) = more.checked_sub(1).and_then(|m| graph.more.get(m)) {
                 if (from as usize) < n {
                     break;
                 }
                 more -= 1;
                 if from as usize == n {
-                    out |= live.get(to as usize).copied().unwrap_or(terms.unknown);
+                    let inside = live.get(to as usize).filter(|_| (to as usize) < count);
+                    out |= inside.copied().unwrap_or(terms.unknown);
                 }
             }
-            let before = e.uses | out & !e.kills;
-            if let Some(slot) = live.get_mut(n)
-                && *slot != before
-            {
+            let before = step.uses | out & step.keeps;
+            if let Some(slot) = live.get_mut(n) {
+                changed |= *slot != before;
                 *slot = before;
-                changed = true;
             }
             below = before;
-            below_addr = node.addr;
         }
-        if !changed {
+        if !changed || !back {
+            live.truncate(count);
             for set in &mut live {
                 *set |= RSP;
             }

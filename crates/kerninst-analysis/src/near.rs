@@ -18,11 +18,13 @@ pub(crate) struct Near<'k> {
     alternatives: &'k [Alternative],
     paravirt: &'k [ParavirtSite],
     bugs_known: bool,
+    /// Which low bytes the addresses of the region's entries have: most instructions have no entry.
+    marked: [u64; 4],
 }
 
 impl<'k> Near<'k> {
     pub(crate) fn new(tables: &'k Tables, region: Range<u64>) -> Self {
-        Self {
+        let mut near = Self {
             extable: tables.extable.in_range(region.clone()),
             bugs: tables.bugs.in_range(region.clone()),
             jump_labels: tables.jump_labels.in_range(region.clone()),
@@ -33,15 +35,39 @@ impl<'k> Near<'k> {
             bugs_known: !tables.bugs.is_empty(),
             tables,
             region,
+            marked: [0; 4],
+        };
+        near.mark(near.extable);
+        near.mark(near.bugs);
+        near.mark(near.jump_labels);
+        near.mark(near.static_calls);
+        near.mark(near.fentry);
+        near
+    }
+
+    fn mark<T: Entry>(&mut self, entries: &[T]) {
+        for entry in entries {
+            let (word, bit) = place(entry.addr());
+            if let Some(word) = self.marked.get_mut(word) {
+                *word |= bit;
+            }
         }
     }
 
+    /// May there be an entry about exactly this address of the region?
+    #[inline]
+    fn may_have(&self, addr: u64) -> bool {
+        let (word, bit) = place(addr);
+        self.marked.get(word).is_none_or(|w| w & bit != 0)
+    }
+
+    #[inline]
     fn find<'t, T: Entry>(&self, slice: &'t [T], table: &'t Table<T>, addr: u64) -> &'t [T] {
         if !self.region.contains(&addr) {
             return table.all_at(addr);
         }
-        if slice.is_empty() {
-            return slice;
+        if slice.is_empty() || !self.may_have(addr) {
+            return &[];
         }
         let from = slice.partition_point(|e| e.addr() < addr);
         let to = slice.partition_point(|e| e.addr() <= addr);
@@ -100,6 +126,12 @@ impl<'k> Near<'k> {
         };
         covering(slice, addr).next().is_some()
     }
+}
+
+/// The bit of [`Near::marked`] for an address.
+#[inline]
+fn place(addr: u64) -> (usize, u64) {
+    (addr as usize >> 6 & 3, 1 << (addr & 63))
 }
 
 /// The entries of a sorted slice that cover `addr`. Entries cover at most 255 bytes.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::function::{ExitKind, Incomplete, InsnKind, Sites};
+use crate::function::{ExitKind, Incomplete, InsnKind, Shape, Sites};
 
 bitflags::bitflags! {
     /// Facts about a node.
@@ -57,6 +57,7 @@ pub(crate) struct Node {
     pub bits: Bits,
     pub len: u8,
     pub kind: InsnKind,
+    pub shape: Shape,
     pub leave: Leave,
 }
 
@@ -93,6 +94,8 @@ pub(crate) struct Flow {
     pub extra: Vec<(u64, u64)>,
     pub fentry: Option<u64>,
     pub abi: bool,
+    /// Other functions lead into it: it may be more than what its own code reaches.
+    pub entered: bool,
     pub incomplete: Vec<Incomplete>,
 }
 

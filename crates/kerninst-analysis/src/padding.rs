@@ -7,7 +7,7 @@ use kerninst_kernel::{Entry, Table};
 
 use crate::Analysis;
 use crate::decode::fill_len;
-use crate::flow::Scratch;
+use crate::flow;
 use crate::function::InsnKind;
 use crate::names::Class;
 use crate::node::{Bits, Flow, Leave, Node};
@@ -17,12 +17,27 @@ use crate::shared::Shared;
 /// Gaps longer than this (alignment of sections: up to 2 MiB) count only if they are int3 throughout.
 const LONG: u64 = 4096;
 
+/// Where control surely does not go on in one region, whatever lies there.
+pub(crate) struct Ends {
+    /// Bytes between an instruction that does not go on and the next one, sorted.
+    behind: Vec<Range<u64>>,
+    /// Control runs out of the region's end into what follows, or that is not known.
+    runs_out: bool,
+}
+
 /// What one region leaves free.
 pub(crate) struct Gaps {
     /// Proven free bytes, sorted.
     free: Vec<Range<u64>>,
     /// Control runs out of the region's end into what follows, or that is not known.
     runs_out: bool,
+}
+
+impl Ends {
+    const UNKNOWN: Ends = Ends {
+        behind: Vec::new(),
+        runs_out: true,
+    };
 }
 
 impl Analysis<'_> {
@@ -63,7 +78,7 @@ impl Shared<'_> {
             Arc::new(if start.class.contains(Class::PADDING) {
                 self.symbol_padding(n, region)
             } else {
-                self.function_gaps(n, &region)
+                self.function_gaps(n)
             })
         })
     }
@@ -84,33 +99,17 @@ impl Shared<'_> {
     }
 
     /// The fill in the gaps behind instructions of a function that do not go on.
-    fn function_gaps(&self, n: u64, region: &Range<u64>) -> Gaps {
+    fn function_gaps(&self, n: u64) -> Gaps {
+        let ends = self.ends.get(n, || {
+            let flow = flow::with_scratch(|scratch| self.flow(n, false, scratch));
+            Arc::new(flow.map_or(Ends::UNKNOWN, |flow| self.ends_in(&flow)))
+        });
         let mut gaps = Gaps {
             free: Vec::new(),
-            runs_out: true,
+            runs_out: ends.runs_out,
         };
-        let Some(flow) = self.flow(n, false, &mut Scratch::new()) else {
-            return gaps;
-        };
-        if !flow.incomplete.is_empty() {
-            return gaps;
-        }
-        gaps.runs_out = flow.nodes.iter().any(|n| n.bits.contains(Bits::FALLS_OUT));
-        // Assembly may be entered at places that are not known here, which all lead to code: only what
-        // lies behind the last instruction is certain. (A cold part on its own counts as incomplete.)
-        let inner = flow.abi;
-        let from = flow.nodes.partition_point(|i| i.addr < region.start);
-        let to = flow.nodes.partition_point(|i| i.addr < region.end);
-        let nodes = flow.nodes.get(from..to).unwrap_or(&[]);
-        for (at, node) in nodes.iter().enumerate() {
-            let next = nodes.get(at + 1);
-            if next.is_some() && !inner {
-                continue;
-            }
-            let mut gap = node.end()..next.map_or(region.end, |i| i.addr);
-            if gap.start >= gap.end || !self.ends(&flow, node) {
-                continue;
-            }
+        for gap in &ends.behind {
+            let mut gap = gap.clone();
             // A tail call by static call: the kernel writes 5 bytes, whatever is there now.
             for call in self
                 .index
@@ -132,6 +131,42 @@ impl Shared<'_> {
             }
         }
         gaps
+    }
+
+    /// Notes where control ends in the function at `n`, whose flow is at hand: it need not be worked out again for its padding,
+    /// for which ways in from other functions do not count.
+    pub(crate) fn note_ends(&self, n: u64, flow: &Flow) {
+        if !flow.entered {
+            self.ends.get(n, || Arc::new(self.ends_in(flow)));
+        }
+    }
+
+    fn ends_in(&self, flow: &Flow) -> Ends {
+        if !flow.incomplete.is_empty() {
+            return Ends::UNKNOWN;
+        }
+        let region = &flow.region;
+        let mut behind = Vec::new();
+        // Assembly may be entered at places that are not known here, which all lead to code: only what
+        // lies behind the last instruction is certain. (A cold part on its own counts as incomplete.)
+        let inner = flow.abi;
+        let from = flow.nodes.partition_point(|i| i.addr < region.start);
+        let to = flow.nodes.partition_point(|i| i.addr < region.end);
+        let nodes = flow.nodes.get(from..to).unwrap_or(&[]);
+        for (at, node) in nodes.iter().enumerate() {
+            let next = nodes.get(at + 1);
+            if next.is_some() && !inner {
+                continue;
+            }
+            let gap = node.end()..next.map_or(region.end, |i| i.addr);
+            if gap.start < gap.end && self.ends(flow, node) {
+                behind.push(gap);
+            }
+        }
+        Ends {
+            behind,
+            runs_out: flow.nodes.iter().any(|n| n.bits.contains(Bits::FALLS_OUT)),
+        }
     }
 
     /// Is it certain that control does not go on behind this instruction? A call counts only if its

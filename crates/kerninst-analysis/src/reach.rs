@@ -80,7 +80,29 @@ impl Shared<'_> {
         let mut reader = Reader::new(region.start, bytes);
         let mut seen = vec![0u64; size / 64 + 1];
         let mut work = vec![region.start];
-        while let Some(mut at) = work.pop() {
+        // Where it only matters whether some way out returns: ways that depend on other functions are followed when all others have
+        // been, as most functions return without. Jumps to other functions first, and then what comes behind calls.
+        let mut out: Vec<u64> = Vec::new();
+        let mut behind: Vec<(u64, u64)> = Vec::new();
+        loop {
+            if stop_at_return && walk.returns {
+                break;
+            }
+            let next = work.pop().or_else(|| {
+                while let Some(to) = out.pop() {
+                    walk.returns |= !self.never_returns(to, levels);
+                    if walk.returns {
+                        return None;
+                    }
+                }
+                while let Some((callee, next)) = behind.pop() {
+                    if !self.never_returns(callee, levels) {
+                        return Some(next);
+                    }
+                }
+                None
+            });
+            let Some(mut at) = next else { break };
             loop {
                 if stop_at_return && walk.returns {
                     return walk;
@@ -88,7 +110,11 @@ impl Shared<'_> {
                 if !region.contains(&at) {
                     // Falls or jumps out of the region: to another function, or to a cold part without
                     // a symbol. It does not return only if the function there does not.
-                    walk.returns |= !self.never_returns(at, levels);
+                    if stop_at_return {
+                        out.push(at);
+                    } else {
+                        walk.returns |= !self.never_returns(at, levels);
+                    }
                     break;
                 }
                 let offset = (at - region.start) as usize;
@@ -133,9 +159,15 @@ impl Shared<'_> {
                         }
                     }
                     Op::Call => {
-                        let dead = insn.target.is_some_and(|t| self.never_returns(t, levels));
-                        if dead && !near.is_fentry(at) && !alternative {
-                            break;
+                        let stays = near.is_fentry(at) || alternative;
+                        if let Some(callee) = insn.target.filter(|_| !stays) {
+                            if stop_at_return {
+                                behind.push((callee, next));
+                                break;
+                            }
+                            if self.never_returns(callee, levels) {
+                                break;
+                            }
                         }
                     }
                     Op::IndirectCall => {}

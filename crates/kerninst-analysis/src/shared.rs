@@ -9,7 +9,7 @@ use crate::callee::Callee;
 use crate::cross::References;
 use crate::hash::AddrMap;
 use crate::index::Index;
-use crate::padding::Gaps;
+use crate::padding::{Ends, Gaps};
 
 /// The index of starts and the caches; shared by all threads.
 pub(crate) struct Shared<'k> {
@@ -20,6 +20,8 @@ pub(crate) struct Shared<'k> {
     pub reach: Memo<u64, Arc<[u32]>>,
     /// What functions without an fentry site do to their caller's registers.
     pub callees: Memo<(u64, u8), Callee>,
+    /// Where control ends in regions of functions.
+    pub ends: Memo<u64, Arc<Ends>>,
     /// Free bytes of regions.
     pub padding: Memo<u64, Arc<Gaps>>,
     references: OnceLock<References>,
@@ -33,6 +35,7 @@ impl<'k> Shared<'k> {
             no_return: Memo::default(),
             reach: Memo::default(),
             callees: Memo::default(),
+            ends: Memo::default(),
             padding: Memo::default(),
             references: OnceLock::new(),
             untraced_references: OnceLock::new(),

@@ -5,8 +5,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::attach::AttachArgs;
+use crate::blocks::BlocksArgs;
 use crate::count::Seconds;
+use crate::cover::CoverArgs;
 use crate::paint::Color;
+use crate::run::RunArgs;
+use crate::stats::StatsArgs;
 
 /// Insert counters before any instruction of the running, unmodified Linux kernel, and look at its code.
 #[derive(Debug, Parser)]
@@ -47,6 +52,16 @@ pub enum Verb {
     Show(ShowArgs),
     /// Count executions before instructions of the running kernel.
     Count(CountArgs),
+    /// Run a script: print, count, sum and draw histograms at any point of the running kernel.
+    Run(RunArgs),
+    /// Run a BPF program before any instruction of the running kernel, with its registers.
+    Attach(AttachArgs),
+    /// Count every block and every edge of functions of the running kernel, exactly.
+    Blocks(BlocksArgs),
+    /// Tell which blocks and edges of functions of the running kernel ran.
+    Cover(CoverArgs),
+    /// Figures about the control flow of a kernel, and what counting in it costs; changes nothing.
+    Stats(StatsArgs),
     /// Say what is armed, by whom, and what waits to be freed.
     Status(StatusArgs),
     /// Take back whatever a dead kerninst left in the kernel, and unload the driver.
@@ -150,9 +165,12 @@ pub struct ShowArgs {
     long_about = "Count how often points of the running kernel are reached: exactly, on all CPUs, in interrupts too. \
         Ends with the command, after the given time, or with Ctrl-C; then prints the counts and leaves the kernel as \
         it was.\n\nPoints: insn:FUNCTION+0xOFF (or an address), entry:FUNCTION, exit:FUNCTION (every way out), \
-        block:FUNCTION/* or block:FUNCTION/N. FUNCTION is a name, name#2, module:name or a glob.",
-    after_help = "Examples:\n  kerninst count entry:vfs_read -d 5\n  kerninst count 'entry:tcp_*' -- curl -s example.org\n  \
-        kerninst count 'block:vfs_read/*' --json -d 1\n  kerninst count insn:vfs_read+0x35 --plan"
+        block:FUNCTION/* or block:FUNCTION/N, edge:FUNCTION/N->M, call:FUNCTION->CALLEE (CALLEE * means every call, those \
+        through pointers too). FUNCTION is a name, name#2, module:name or a glob.",
+    after_help = "Exit code: with COMMAND its own (128 and the signal's number if one ended it), when the counts are \
+        shown; otherwise as for all verbs.\n\nExamples:\n  kerninst count entry:vfs_read -d 5\n  kerninst count 'entry:tcp_*' -- curl -s example.org\n  \
+        kerninst count 'block:vfs_read/*' --json -d 1\n  kerninst count insn:vfs_read+0x35 --plan\n  \
+        kerninst count 'call:vfs_read->*' -d 1"
 )]
 pub struct CountArgs {
     /// Where to count.
@@ -162,14 +180,23 @@ pub struct CountArgs {
     #[command(flatten)]
     pub source: Source,
     /// End after this time: seconds, or 200ms, 2m, 1h.
-    #[arg(long, short, value_name = "TIME", conflicts_with = "command")]
+    #[arg(
+        long,
+        short,
+        value_name = "TIME",
+        conflicts_with = "command",
+        allow_negative_numbers = true
+    )]
     pub duration: Option<Seconds>,
     /// Show interim counts every so often.
-    #[arg(long, short, value_name = "TIME")]
+    #[arg(long, short, value_name = "TIME", allow_negative_numbers = true)]
     pub interval: Option<Seconds>,
     /// Show the points with their tactics and refusals, and stop before arming (works with --image, without root).
     #[arg(long)]
     pub plan: bool,
+    /// How points are reached: one by one by splices, or inline in a new version of their function.
+    #[arg(long, value_enum, default_value_t)]
+    pub means: MeansArg,
     /// Arm nothing unless all points can be; exit code 3 if counts are not complete.
     #[arg(long)]
     pub strict: bool,
@@ -187,6 +214,28 @@ pub struct CountArgs {
     pub command: Vec<OsString>,
 }
 
+/// How points are reached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum MeansArg {
+    /// A version where a function has many points, or one that no jump fits on; splices otherwise.
+    #[default]
+    Auto,
+    /// Splices only: tasks that are inside a function when counting starts are counted too.
+    Splices,
+    /// Versions wherever possible: only visits that begin after arming are counted.
+    Versions,
+}
+
+impl From<MeansArg> for kerninst::Means {
+    fn from(m: MeansArg) -> kerninst::Means {
+        match m {
+            MeansArg::Auto => kerninst::Means::Auto,
+            MeansArg::Splices => kerninst::Means::Splices,
+            MeansArg::Versions => kerninst::Means::Versions,
+        }
+    }
+}
+
 /// Arguments of `status`.
 #[derive(Debug, Clone, Default, Args)]
 pub struct StatusArgs {
@@ -202,7 +251,7 @@ pub struct StatusArgs {
 #[derive(Debug, Clone, Default, Args)]
 pub struct ResetArgs {
     /// How long to wait for tasks to leave patches (10 s if not given).
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     pub wait: Option<Seconds>,
 }
 

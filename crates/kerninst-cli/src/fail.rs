@@ -1,6 +1,8 @@
 //! How a verb ends other than well, and the exit code for each.
 
 use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 
 /// Exit code: all is well.
 pub const OK: u8 = 0;
@@ -28,6 +30,9 @@ pub enum Fail {
     /// The user pressed Ctrl-C a second time: no more output is wanted.
     #[error("interrupted")]
     Interrupted,
+    /// All went well, but the command that we ran did not: its status is passed on.
+    #[error("the command ended with {0}")]
+    Command(ExitStatus),
     /// The output could not be written.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
@@ -60,6 +65,12 @@ impl Fail {
             Fail::Error(_) | Fail::Output(_) => ERROR,
             Fail::Incomplete(_) => INCOMPLETE,
             Fail::Interrupted => INTERRUPTED,
+            // As shells have it. A status that is none is no success either.
+            Fail::Command(status) => status
+                .code()
+                .or(status.signal().map(|n| 128 + n))
+                .and_then(|n| u8::try_from(n).ok())
+                .unwrap_or(ERROR),
         }
     }
 }

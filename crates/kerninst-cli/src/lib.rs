@@ -7,19 +7,28 @@
 extern crate self as kerninst_cli; // The kernel of tests/common speaks of this crate by name.
 
 pub mod args;
+mod attach;
+pub mod blocks;
+mod closed;
 pub mod count;
+pub mod cover;
 mod doctor;
+mod ending;
 mod fail;
 pub mod json;
 pub mod layout;
 pub mod list;
 mod man;
+mod memory;
 mod names;
+mod old_bodies;
 pub mod paint;
 mod progress;
+mod run;
 mod short;
 pub mod show;
 mod source;
+pub mod stats;
 mod status;
 mod suggest;
 pub mod svg;
@@ -58,7 +67,11 @@ pub fn main() -> ExitCode {
         paint,
         err_paint,
     };
-    let result = run(&cli, &mut ui).and_then(|()| Ok(ui.flush()?));
+    let result = if closed::stdout() {
+        Err(Fail::Output(std::io::Error::from_raw_os_error(libc::EBADF)))
+    } else {
+        obey(&cli, &mut ui).and_then(|()| Ok(ui.flush()?))
+    };
     let Err(fail) = result else {
         return ExitCode::SUCCESS;
     };
@@ -75,11 +88,16 @@ pub fn main() -> ExitCode {
 ///
 /// # Errors
 /// [`Fail`].
-pub fn run(cli: &Cli, ui: &mut Ui) -> Result<(), Fail> {
+pub fn obey(cli: &Cli, ui: &mut Ui) -> Result<(), Fail> {
     match &cli.verb {
         Verb::List(args) => list::run(args, ui),
         Verb::Show(args) => show::run(args, ui),
         Verb::Count(args) => count::run(args, ui),
+        Verb::Blocks(args) => blocks::run(args, ui),
+        Verb::Cover(args) => cover::run(args, ui),
+        Verb::Run(args) => run::run(args, ui),
+        Verb::Attach(args) => attach::run(args, ui),
+        Verb::Stats(args) => stats::run(args, ui),
         Verb::Status(args) => status::status(args, ui),
         Verb::Reset(args) => status::reset(args, ui),
         Verb::Doctor(args) => doctor::run(args, ui),

@@ -60,7 +60,7 @@ pub fn list(kernel: &Kernel, args: &ListArgs, ui: &mut Ui) -> Result<(), Fail> {
 }
 
 /// Analyses the chosen functions, on all CPUs, and makes something of each; by address.
-fn analyse<T: Send>(
+pub(crate) fn analyse<T: Send>(
     analysis: &Analysis,
     chosen: &[&FunctionId],
     make: impl Fn(&Function) -> T + Sync,

@@ -239,7 +239,7 @@ fn module_of(module: Option<&str>) -> String {
 
 /// Contains wildcards?
 pub fn is_glob(text: &str) -> bool {
-    text.contains(['*', '?'])
+    text.contains(['*', '?', '['])
 }
 
 /// `0x…`: an address.
@@ -303,6 +303,20 @@ fn ambiguous(text: &str, found: &[&FunctionId]) -> Fail {
         "{text} matches {count} functions: {}{more}; name one of them",
         list.join(", ")
     ))
+}
+
+/// Does the function of this id match a pattern (a name, an id or a glob)?
+pub fn id_matches(pattern: &str, id: &str) -> bool {
+    let (wanted, it) = (Pattern::new(pattern), Pattern::new(id));
+    let number = match wanted.nth {
+        Some(nth) => nth == it.nth.unwrap_or(1),
+        None => true,
+    };
+    let name = match is_glob(&wanted.name) {
+        true => glob_match(&wanted.name, &it.name),
+        false => wanted.name == it.name,
+    };
+    number && name && wanted.module_fits(it.module.as_deref())
 }
 
 /// A name pattern: `[module:]name[#n]`.

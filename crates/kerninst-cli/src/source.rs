@@ -1,5 +1,7 @@
 //! Opening the kernel that is asked for.
 
+use std::time::Duration;
+
 use kerninst_kernel::{Error, Kernel};
 
 use crate::Fail;
@@ -22,6 +24,24 @@ pub fn open(source: &Source) -> Result<Kernel, Fail> {
             Fail::Error(format!("{e}{hint}"))
         }),
     }
+}
+
+/// As [`open`], for whoever arms: a picture in which no site of the kernel's own is being rewritten, if there is one to be had soon.
+/// In one that has such sites, their functions cannot be analysed.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_still(source: &Source) -> Result<Kernel, Fail> {
+    const PICTURES: usize = 4;
+    let mut kernel = open(source)?;
+    for _ in 1..PICTURES {
+        if !kernel.is_live() || !kernel.was_rewriting() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+        kernel = open(source)?;
+    }
+    Ok(kernel)
 }
 
 /// The kernel, as a heading has it.

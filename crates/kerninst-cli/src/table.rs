@@ -52,6 +52,10 @@ impl Table {
     /// # Errors
     /// What the writer says.
     pub fn write(&self, out: &mut dyn Write, paint: Paint) -> io::Result<()> {
+        // A heading over nothing says nothing.
+        if self.rows.is_empty() {
+            return Ok(());
+        }
         let mut widths: Vec<usize> = self.columns.iter().map(|c| c.0.len()).collect();
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {

@@ -144,7 +144,7 @@ fn points() {
             insn:alpha+0xf  springboard
             insn:alpha+0x13  springboard
             insn:alpha+0x16  springboard
-            insn:alpha+0x18  refused (managed-site): this is a static key branch, which the kernel rewrites whenever the key changes, and no instruction before it in a straight line can carry the splice
+            insn:alpha+0x18  hoist-short
             insn:alpha+0x1d  springboard
             insn:alpha+0x20  springboard
             insn:alpha+0x22  in-place-padded
@@ -158,7 +158,6 @@ fn points() {
         },
         expect![[r#"
             insn:alpha+0x0  refused (fentry): this is the function's fentry site, which ftrace owns; use the next instruction, at +0x5
-            insn:alpha+0x18  refused (managed-site): this is a static key branch, which the kernel rewrites whenever the key changes, and no instruction before it in a straight line can carry the splice
             insn:helper+0x0  refused (fentry): this is the function's fentry site, which ftrace owns; use the next instruction, at +0x5
             insn:helper#2+0x0  refused (fentry): this is the function's fentry site, which ftrace owns; use the next instruction, at +0x5
             insn:early_entry+0x0  refused (off-limits): noinstr text: must not be instrumented

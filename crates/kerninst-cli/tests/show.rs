@@ -32,7 +32,7 @@ fn a_function_with_everything() {
               ffffffff81000010..ffffffff81000034; 36 bytes, 12 instructions, 7 blocks, 1 loop
               fentry site at +0x0
               control flow: complete
-              10 of 12 instructions can be instrumented
+              11 of 12 instructions can be instrumented
 
             b0  entry
                +0x0  nopl (%rax,%rax)  refused          dead rax r10-r11 flags          live rcx rdx rbx rbp rsi rdi r8-r9 r12-r15
@@ -57,9 +57,8 @@ fn a_function_with_everything() {
                 -> taken: b1 (back edge)
 
             b3  from b2
-              +0x18  nopl (%rax,%rax)  refused          dead rcx rsi rdi r8-r11 flags   live rax rdx rbx rbp r12-r15
+              +0x18  nopl (%rax,%rax)  hoist-short      dead rcx rsi rdi r8-r11 flags   live rax rdx rbx rbp r12-r15
                      ^ static key demo_key: jumps to +0x20 while it is on
-                     ^ refused (managed-site): this is a static key branch, which the kernel rewrites whenever the key changes, and no instruction before it in a straight line can carry the splice; nearest that works: +0x16
                 -> key-off: b4
                 -> key-on: b5
 

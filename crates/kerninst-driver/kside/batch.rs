@@ -15,6 +15,13 @@ pub struct Record {
     pub state: u8,
 }
 
+impl Record {
+    /// Does the site hold our bytes, or should it?
+    pub fn is_up(&self) -> bool {
+        self.state == state::ARMED || self.state == state::STUCK
+    }
+}
+
 /// A batch; `count` records follow, in ascending order of address.
 #[repr(C)]
 pub struct Batch {
@@ -141,6 +148,15 @@ pub unsafe fn publish_traps(extra: *mut Batch) -> isize {
             vfree(old as *const u8);
         }
         0
+    }
+}
+
+/// Takes the traps of a batch that was not written, and will not be, out of the table in force. Needs no memory, so it
+/// cannot fail: a trap without a patch is nobody's.
+pub unsafe fn retract_traps(batch: *mut Batch) {
+    // SAFETY: under the device lock; the table in force is only freed under it.
+    unsafe {
+        each_trap_of(batch, &mut |addr, patch| crate::trap::retract(TABLE.load(Ordering::Acquire), addr, patch));
     }
 }
 

@@ -1,22 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Per-CPU counter areas. An area lives as long as any patch may write it: areas of a closed file are freed
-//! when no batch of that file is left.
+//! Per-CPU counter areas.
 
 use crate::abi::{Alloc, MAX_AREA, MAX_NEAR, Read};
-use crate::batch::{self, Batch};
 use crate::kernel::*;
-use core::ptr::null_mut;
-
-#[repr(C)]
-struct Area {
-    next: *mut Area,
-    /// The file that allocated it; null: closed since.
-    file: *mut u8,
-    pointer: u64,
-    bytes: u32,
-}
-
-static mut AREAS: *mut Area = null_mut();
+use crate::owned::{self, Kind};
 
 pub unsafe fn alloc(file: *mut u8, arg: u64) -> isize {
     // SAFETY: under the device lock, in process context; user memory only through the copy functions.
@@ -30,8 +17,8 @@ pub unsafe fn alloc(file: *mut u8, arg: u64) -> isize {
         if request.bytes == 0 || request.bytes > most || request.bytes % 8 != 0 {
             return errno::EINVAL;
         }
-        let area = ki_vzalloc(core::mem::size_of::<Area>()) as *mut Area;
-        if area.is_null() {
+        let piece = owned::prepare();
+        if piece.is_null() {
             return errno::ENOMEM;
         }
         let (bytes, gfp) = (request.bytes as usize, gfp_kernel() as u32);
@@ -41,11 +28,10 @@ pub unsafe fn alloc(file: *mut u8, arg: u64) -> isize {
             ki_alloc_percpu(bytes, 8, false, gfp)
         };
         if pointer == 0 {
-            vfree(area as *const u8);
+            owned::discard(piece);
             return errno::ENOMEM;
         }
-        *area = Area { next: AREAS, file, pointer, bytes: request.bytes };
-        AREAS = area;
+        owned::add(piece, file, Kind::PerCpu, pointer, request.bytes as u64, 0);
         request.pointer = pointer;
         // The caller owns the area even if the answer is lost: it is freed with the file.
         if _copy_to_user(arg, &raw const request as *const u8, n) != 0 {
@@ -62,10 +48,7 @@ pub unsafe fn read(arg: u64) -> isize {
         if _copy_from_user(&raw mut request as *mut u8, arg, core::mem::size_of::<Read>()) != 0 {
             return errno::EFAULT;
         }
-        let mut area = AREAS;
-        while !area.is_null() && (*area).pointer != request.pointer {
-            area = (*area).next;
-        }
+        let area = owned::per_cpu(request.pointer);
         if area.is_null() {
             return errno::ENOENT;
         }
@@ -82,44 +65,5 @@ pub unsafe fn read(arg: u64) -> isize {
             }
         }
         0
-    }
-}
-
-/// The file is closed: its areas are nobody's from now on.
-pub unsafe fn disown(file: *mut u8) {
-    // SAFETY: under the device lock.
-    unsafe {
-        let mut area = AREAS;
-        while !area.is_null() {
-            if (*area).file == file {
-                (*area).file = null_mut();
-            }
-            area = (*area).next;
-        }
-    }
-}
-
-/// Frees the areas that no patch can write any more: nobody's, while no batch of a closed file is left.
-pub unsafe fn reap() {
-    // SAFETY: under the device lock.
-    unsafe {
-        let mut at: *mut Batch = batch::NEWEST;
-        while !at.is_null() {
-            if (*at).file.is_null() {
-                return;
-            }
-            at = (*at).next;
-        }
-        let mut link = &raw mut AREAS;
-        while !(*link).is_null() {
-            let area = *link;
-            if (*area).file.is_null() {
-                *link = (*area).next;
-                free_percpu((*area).pointer);
-                vfree(area as *const u8);
-            } else {
-                link = &raw mut (*area).next;
-            }
-        }
     }
 }

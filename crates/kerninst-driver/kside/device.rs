@@ -6,15 +6,10 @@ use crate::abi::{self, ABI_VERSION, Forget, Info, List, Restore, SiteState, cmd,
 use crate::batch::{self, Batch};
 use crate::kernel::*;
 use crate::module::ki_nothing;
-use crate::{counters, poke, scan};
+use crate::{areas, bpf, callouts, counters, migrate, owned, poke, scan};
 use core::ptr::null_mut;
 
-/// Room for a `struct mutex` of any kernel configuration; user space checks its real size.
-#[repr(C, align(64))]
-struct Mutex([u8; 256]);
-static mut LOCK: Mutex = Mutex([0; 256]);
-/// `struct lock_class_key`: unused without lockdep.
-static mut LOCK_KEY: [u8; 64] = [0; 64];
+static mut LOCK: Mutex = Mutex::NEW;
 static LOCK_NAME: [u8; 9] = *b"kerninst\0";
 
 /// The file open for writing.
@@ -27,13 +22,14 @@ const FMODE_WRITE: u32 = 2;
 pub unsafe fn init() {
     // SAFETY: before anything can take the lock.
     unsafe {
-        ki_mutex_init(&raw mut LOCK as *mut u8, &raw const LOCK_NAME as *const u8, &raw mut LOCK_KEY as *mut u8);
+        Mutex::init(&raw mut LOCK, &raw const LOCK_NAME as *const u8);
+        owned::init();
     }
 }
 
 pub unsafe fn exit() {
     // SAFETY: nothing else runs in this module any more.
-    unsafe { counters::reap() }
+    unsafe { owned::reap() }
 }
 
 /// The device lock: guards all of this module's state.
@@ -111,8 +107,8 @@ unsafe extern "C" fn ki_release(_inode: *mut u8, file: *mut u8) -> isize {
             }
             at = (*at).next;
         }
-        counters::disown(file);
-        counters::reap();
+        owned::disown(file);
+        owned::reap();
         OWNER = null_mut();
         OWNER_TGID = 0;
         0
@@ -141,6 +137,7 @@ unsafe extern "C" fn ki_ioctl(file: *mut u8, command: u32, arg: u64) -> isize {
             cmd::BATCHES => batches(arg),
             cmd::SITES => sites(arg),
             cmd::SCAN => scan::scan(arg),
+            cmd::CALLOUTS => callouts::addresses(arg),
             _ if !writable(file) => errno::EPERM,
             cmd::POKE => {
                 let _lock = lock();
@@ -148,6 +145,10 @@ unsafe extern "C" fn ki_ioctl(file: *mut u8, command: u32, arg: u64) -> isize {
             }
             cmd::RESTORE => restore(arg),
             cmd::FORGET => forget(arg),
+            cmd::MIGRATE => {
+                let _lock = lock();
+                migrate::migrate(arg)
+            }
             cmd::ALLOC => {
                 let _lock = lock();
                 counters::alloc(file, arg)
@@ -156,9 +157,23 @@ unsafe extern "C" fn ki_ioctl(file: *mut u8, command: u32, arg: u64) -> isize {
                 let _lock = lock();
                 counters::read(arg)
             }
+            cmd::AREA => {
+                let _lock = lock();
+                areas::alloc(file, arg)
+            }
+            cmd::PROGRAM => {
+                let _lock = lock();
+                bpf::take(file, arg)
+            }
             _ => errno::ENOTTY,
         }
     }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ki_mmap(file: *mut u8, vma: *mut u8) -> isize {
+    // SAFETY: called by the VFS with a valid file and a mapping of it that is being made.
+    unsafe { if writable(file) { areas::map(file, vma) } else { errno::EPERM } }
 }
 
 unsafe fn info(arg: u64) -> isize {
@@ -175,7 +190,8 @@ unsafe fn info(arg: u64) -> isize {
     }
 }
 
-unsafe fn give(to: u64, from: *const u8, n: usize) -> isize {
+/// Copies an answer to user space.
+pub unsafe fn give(to: u64, from: *const u8, n: usize) -> isize {
     // SAFETY: `from` has `n` bytes; the copy checks the user address.
     unsafe { if _copy_to_user(to, from, n) != 0 { errno::EFAULT } else { 0 } }
 }
@@ -218,9 +234,13 @@ unsafe fn forget(arg: u64) -> isize {
         if batch::count(batch, state::ARMED) != 0 || batch::count(batch, state::STUCK) != 0 {
             return errno::EBUSY;
         }
+        // None of its traps is up: the new table is without them. First, since it may fail.
+        let e = batch::publish_traps(null_mut());
+        if e != 0 {
+            return e;
+        }
         batch::unlink(batch);
-        batch::publish_traps(null_mut());
-        counters::reap();
+        owned::reap();
         0
     }
 }

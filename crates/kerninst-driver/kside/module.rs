@@ -2,7 +2,7 @@
 //! Module plumbing: entry points, and the tables that the kernel reads. Layouts differ between kernels, so the
 //! tables are templates: user space moves each pointer to the offset that BTF tells (`complete.rs`).
 
-use crate::{device, kernel::*, poke, trap};
+use crate::{device, guard, kernel::*, poke, trap};
 use core::arch::global_asm;
 
 // What the kernel calls through a pointer starts with endbr64 (IBT) and jumps to the Rust function.
@@ -23,8 +23,10 @@ global_asm!(
     "ki_entry ki_entry_open, ki_open",
     "ki_entry ki_entry_release, ki_release",
     "ki_entry ki_entry_ioctl, ki_ioctl",
+    "ki_entry ki_entry_mmap, ki_mmap",
     "ki_entry ki_entry_die, ki_die",
     "ki_entry ki_entry_module, ki_module",
+    "ki_entry ki_entry_migrate, ki_migrate",
     // schedule_on_each_cpu wants a function; that it ran is all we want.
     ".pushsection .text, \"ax\", @progbits",
     ".p2align 4",
@@ -44,9 +46,11 @@ unsafe extern "C" {
     fn ki_entry_open();
     fn ki_entry_release();
     fn ki_entry_ioctl();
+    fn ki_entry_mmap();
     fn ki_entry_die();
     fn ki_entry_module();
     pub fn ki_nothing();
+    pub fn ki_entry_migrate();
 }
 
 /// A template of `N` pointers and room for the real structure.
@@ -74,14 +78,15 @@ pub static mut THIS_MODULE: Template<2, 8176> = Template {
 
 #[unsafe(link_section = ".data.ki_fops")]
 #[used]
-static mut FOPS: Template<4, 992> = Template {
+static mut FOPS: Template<5, 984> = Template {
     pointers: [
         Pointer(&raw const THIS_MODULE as *const u8),
         Pointer(ki_entry_open as *const u8),
         Pointer(ki_entry_release as *const u8),
         Pointer(ki_entry_ioctl as *const u8),
+        Pointer(ki_entry_mmap as *const u8),
     ],
-    room: [0; 992],
+    room: [0; 984],
 };
 
 static DEVICE_NAME: [u8; 9] = *b"kerninst\0";
@@ -131,19 +136,26 @@ unsafe extern "C" fn ki_init() -> i32 {
     // registered tables live until `ki_exit` has taken them back.
     unsafe {
         device::init();
+        let e = guard::init();
+        if e != 0 {
+            return e;
+        }
         let e = register_die_notifier(&raw mut DIE as *mut u8);
         if e != 0 {
+            guard::exit();
             return e;
         }
         let e = register_module_notifier(&raw mut MODULES as *mut u8);
         if e != 0 {
             unregister_die_notifier(&raw mut DIE as *mut u8);
+            guard::exit();
             return e;
         }
         let e = misc_register(&raw mut MISC as *mut u8);
         if e != 0 {
             unregister_module_notifier(&raw mut MODULES as *mut u8);
             unregister_die_notifier(&raw mut DIE as *mut u8);
+            guard::exit();
         }
         e
     }
@@ -158,6 +170,7 @@ unsafe extern "C" fn ki_exit() {
         unregister_module_notifier(&raw mut MODULES as *mut u8);
         unregister_die_notifier(&raw mut DIE as *mut u8);
         device::exit();
+        guard::exit();
     }
 }
 

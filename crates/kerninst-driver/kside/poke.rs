@@ -5,7 +5,7 @@
 //! site was compared with what must be there. `kprobe_mutex` is held around (kprobes take the two in that order),
 //! so that no kprobe can come between the check and the write.
 
-use crate::abi::{Poke, Site, refused, site, state};
+use crate::abi::{Check, MAX_CHECKS, Poke, Site, refused, site, state};
 use crate::batch::{self, Batch, Record};
 use crate::kernel::*;
 use crate::module::this_module;
@@ -59,13 +59,13 @@ fn well_formed(s: &Site, before: u64) -> bool {
     right && s.addr >= before && s.addr.wrapping_add(MOST as u64) > s.addr
 }
 
-/// A kprobe at the site, or so near before it that its 5-byte jump would reach in once it is optimised.
-unsafe fn kprobe_near(s: &Site) -> bool {
+/// A kprobe in `start..end`, enabled or not: it has copied the bytes there and will run, or write back, what it copied.
+unsafe fn kprobe_in(start: u64, end: u64) -> bool {
     if has_kprobes() != 1 {
         return false;
     }
-    let mut at = s.addr.wrapping_sub(4);
-    while at < s.addr + s.len as u64 {
+    let mut at = start;
+    while at < end {
         // SAFETY: `kprobe_mutex` is held, so the table is stable.
         if !unsafe { get_kprobe(at as *const u8) }.is_null() {
             return true;
@@ -75,19 +75,8 @@ unsafe fn kprobe_near(s: &Site) -> bool {
     false
 }
 
-/// A kprobe on the site itself, enabled or not: it has copied our bytes and will run, or write back, what it copied.
-unsafe fn kprobe_on(s: &Site) -> bool {
-    if has_kprobes() != 1 {
-        return false;
-    }
-    for i in 0..s.len as u64 {
-        // SAFETY: `kprobe_mutex` is held, so the table is stable.
-        if !unsafe { get_kprobe((s.addr + i) as *const u8) }.is_null() {
-            return true;
-        }
-    }
-    false
-}
+/// How far before a place a kprobe reaches in, once it is optimised to a jump of 5 bytes.
+const REACH: u64 = 4;
 
 /// Why this site cannot be written; [`refused::NO`]: it can.
 unsafe fn check(batch: *mut Batch, s: &Site, before: u64) -> u32 {
@@ -106,10 +95,25 @@ unsafe fn check(batch: *mut Batch, s: &Site, before: u64) -> u32 {
                 return refused::NOT_TEXT;
             }
         }
-        if !same(s.addr, &raw const s.old as *const u8, s.len) {
-            return refused::BYTES;
+        // First, since its bytes are not the expected ones either.
+        if kprobe_in(s.addr.wrapping_sub(REACH), s.addr + s.len as u64) {
+            return refused::KPROBE;
         }
-        if kprobe_near(s) { refused::KPROBE } else { refused::NO }
+        if same(s.addr, &raw const s.old as *const u8, s.len) { refused::NO } else { refused::BYTES }
+    }
+}
+
+/// Why a batch cannot be written though all its sites could.
+unsafe fn check_unwritten(c: &Check) -> u32 {
+    // SAFETY: the text lock is held; `len` is at most MOST.
+    unsafe {
+        if c.len == 0 || c.len as usize > MOST || c.addr.wrapping_add(MOST as u64) < c.addr {
+            return refused::MALFORMED;
+        }
+        if kprobe_in(c.addr.wrapping_sub(REACH), c.addr + c.len as u64) {
+            return refused::KPROBE;
+        }
+        if same(c.addr, &raw const c.bytes as *const u8, c.len) { refused::NO } else { refused::BYTES }
     }
 }
 
@@ -149,10 +153,11 @@ pub unsafe fn poke(file: *mut u8, tgid: i32, arg: u64) -> isize {
     unsafe {
         let mut request = Poke {
             sites: 0,
+            checks: 0,
             count: 0,
+            check_count: 0,
             refused: 0,
             index: 0,
-            reserved: 0,
             module: [0; 56],
             text: 0,
             text_len: 0,
@@ -162,9 +167,36 @@ pub unsafe fn poke(file: *mut u8, tgid: i32, arg: u64) -> isize {
         if _copy_from_user(&raw mut request as *mut u8, arg, n) != 0 {
             return errno::EFAULT;
         }
-        if request.count == 0 || request.count > crate::abi::MAX_SITES {
+        if request.count == 0 || request.count > crate::abi::MAX_SITES || request.check_count > MAX_CHECKS {
             return errno::EINVAL;
         }
+        let mut checks: *mut Check = null_mut();
+        if request.check_count != 0 {
+            let bytes = request.check_count as usize * core::mem::size_of::<Check>();
+            checks = ki_vzalloc(bytes) as *mut Check;
+            if checks.is_null() {
+                return errno::ENOMEM;
+            }
+            if _copy_from_user(checks as *mut u8, request.checks, bytes) != 0 {
+                vfree(checks as *const u8);
+                return errno::EFAULT;
+            }
+        }
+        let result = poke_checked(file, tgid, &mut request, checks);
+        if !checks.is_null() {
+            vfree(checks as *const u8);
+        }
+        if _copy_to_user(arg, &raw const request as *const u8, n) != 0 && result == 0 {
+            // Armed, but the caller does not know its number: closing the file restores it.
+            return errno::EFAULT;
+        }
+        result
+    }
+}
+
+unsafe fn poke_checked(file: *mut u8, tgid: i32, request: &mut Poke, checks: *const Check) -> isize {
+    // SAFETY: as in `poke`; `checks` has `check_count` elements.
+    unsafe {
         let batch = ki_vzalloc(Batch::size(request.count)) as *mut Batch;
         if batch.is_null() {
             return errno::ENOMEM;
@@ -185,7 +217,7 @@ pub unsafe fn poke(file: *mut u8, tgid: i32, arg: u64) -> isize {
                 return errno::EFAULT;
             }
         }
-        let result = arm(batch, &mut request);
+        let result = arm(batch, request, checks);
         if result == 0 {
             batch::link(batch);
             request.batch = (*batch).id;
@@ -195,15 +227,11 @@ pub unsafe fn poke(file: *mut u8, tgid: i32, arg: u64) -> isize {
             }
             vfree(batch as *const u8);
         }
-        if _copy_to_user(arg, &raw const request as *const u8, n) != 0 && result == 0 {
-            // Armed, but the caller does not know its number: closing the file restores it.
-            return errno::EFAULT;
-        }
         result
     }
 }
 
-unsafe fn arm(batch: *mut Batch, request: &mut Poke) -> isize {
+unsafe fn arm(batch: *mut Batch, request: &mut Poke, checks: *const Check) -> isize {
     // SAFETY: as in `poke`.
     unsafe {
         let count = (*batch).count;
@@ -224,13 +252,13 @@ unsafe fn arm(batch: *mut Batch, request: &mut Poke) -> isize {
             request.index = held;
             return errno::EBUSY;
         }
-        let result = arm_held(batch, request);
+        let result = arm_held(batch, request, checks);
         hold_modules(batch, count, false);
         result
     }
 }
 
-unsafe fn arm_held(batch: *mut Batch, request: &mut Poke) -> isize {
+unsafe fn arm_held(batch: *mut Batch, request: &mut Poke, checks: *const Check) -> isize {
     // SAFETY: as in `poke`; the sites' modules cannot go.
     unsafe {
         let count = (*batch).count;
@@ -257,13 +285,22 @@ unsafe fn arm_held(batch: *mut Batch, request: &mut Poke) -> isize {
             }
             before = (*s).addr + (*s).len as u64;
         }
+        let mut i = 0;
+        while verdict == refused::NO && i < request.check_count {
+            verdict = check_unwritten(&*checks.add(i as usize));
+            if verdict != refused::NO {
+                request.refused = verdict;
+                request.index = count + i;
+            }
+            i += 1;
+        }
         if verdict == refused::NO {
             write(batch);
         }
         drop(text);
         if verdict != refused::NO {
             if traps {
-                batch::publish_traps(null_mut());
+                batch::retract_traps(batch);
             }
             return errno::EILSEQ;
         }
@@ -330,8 +367,7 @@ unsafe fn is_covered(batch: *mut Batch, record: *mut Record) -> bool {
             }
             if low < (*newer).count {
                 let other = Batch::record(newer, low);
-                let up = (*other).state == state::ARMED || (*other).state == state::STUCK;
-                if up && (*other).site.addr < end {
+                if (*other).is_up() && (*other).site.addr < end {
                     return true;
                 }
             }
@@ -345,12 +381,12 @@ unsafe fn is_covered(batch: *mut Batch, record: *mut Record) -> bool {
 unsafe fn ours(batch: *mut Batch, record: *mut Record) -> bool {
     // SAFETY: the text lock is held; a record that is not gone lies in mapped text.
     unsafe {
-        if (*record).state != state::ARMED && (*record).state != state::STUCK {
+        if !(*record).is_up() {
             return false;
         }
         let s = &raw const (*record).site;
         let ours = !is_covered(batch, record)
-            && !kprobe_on(&*s)
+            && !kprobe_in((*s).addr, (*s).addr + (*s).len as u64)
             && same((*s).addr, &raw const (*s).new as *const u8, (*s).len);
         (*record).state = if ours { state::ARMED } else { state::STUCK };
         ours
@@ -406,7 +442,7 @@ unsafe fn tail_is_up(batch: *mut Batch, i: u32) -> bool {
         let tail = Batch::record(batch, i + 1);
         (*tail).site.kind == site::TAIL
             && (*tail).site.addr == (*s).addr + (*s).len as u64
-            && ((*tail).state == state::ARMED || (*tail).state == state::STUCK)
+            && (*tail).is_up()
     }
 }
 
@@ -453,8 +489,7 @@ pub unsafe fn is_down(batch: *mut Batch) -> bool {
     unsafe {
         for i in 0..(*batch).count {
             let record = Batch::record(batch, i);
-            let up = (*record).state == state::ARMED || (*record).state == state::STUCK;
-            if up && (*record).site.kind != site::BOARD {
+            if (*record).is_up() && (*record).site.kind != site::BOARD {
                 return false;
             }
         }

@@ -53,41 +53,84 @@ pub unsafe fn scan(arg: u64) -> isize {
 }
 
 unsafe fn each_task(request: &mut Scan, list: *const Range) -> isize {
-    // SAFETY: a pid and its task are valid within one read side section.
+    // SAFETY: a pid and its task are valid within one read side section; idle tasks are never freed.
     unsafe {
         let mut nr = 1;
         loop {
             let mut seen = Task { tid: 0, seen: task::RUNNING, word: 0, started: 0 };
             let found = {
                 let _read = ReadSide::new();
-                let pid = find_ge_pid(nr, &raw mut init_pid_ns);
-                if pid.is_null() {
-                    return 0;
+                let of = next_task(&mut nr);
+                if of.is_null() {
+                    break;
                 }
-                nr = pid_nr_ns(pid, &raw mut init_pid_ns);
-                let of = pid_task(pid, PIDTYPE_PID);
                 // The caller itself is here, in this ioctl, and not in any patch.
-                let other = !of.is_null() && of != current();
+                let other = of != current();
                 if other {
                     seen.tid = nr;
                     seen.started = (of.add(off_task_start()) as *const u64).read_volatile();
-                    look(of, list, request.ranges, &mut seen);
+                    look(of, list, request.ranges, false, &mut seen);
                 }
                 other
             };
-            if nr == i32::MAX {
-                return 0;
-            }
-            nr += 1;
+            cond_resched();
+            nr = nr.wrapping_add(1);
             if found {
-                if request.count < request.capacity {
-                    let to = request.out.wrapping_add(request.count as u64 * core::mem::size_of::<Task>() as u64);
-                    if _copy_to_user(to, &raw const seen as *const u8, core::mem::size_of::<Task>()) != 0 {
-                        return errno::EFAULT;
-                    }
+                let e = tell(request, &seen);
+                if e != 0 {
+                    return e;
                 }
-                request.count += 1;
             }
+            if nr < 0 {
+                break;
+            }
+        }
+        for cpu in 0..nr_cpu_ids as usize {
+            let idle = idle_task(cpu);
+            if idle.is_null() || idle == current() {
+                continue;
+            }
+            let mut seen = Task { tid: -1 - cpu as i32, seen: task::RUNNING, word: 0, started: 0 };
+            // That of a CPU which is offline neither runs nor is switched: all of its stack counts.
+            look(idle, list, request.ranges, !is_online(cpu), &mut seen);
+            let e = tell(request, &seen);
+            if e != 0 {
+                return e;
+            }
+        }
+        0
+    }
+}
+
+unsafe fn tell(request: &mut Scan, seen: &Task) -> isize {
+    // SAFETY: user memory only through the copy functions.
+    unsafe {
+        if request.count < request.capacity {
+            let to = request.out.wrapping_add(request.count as u64 * core::mem::size_of::<Task>() as u64);
+            if _copy_to_user(to, seen as *const Task as *const u8, core::mem::size_of::<Task>()) != 0 {
+                return errno::EFAULT;
+            }
+        }
+        request.count += 1;
+        0
+    }
+}
+
+/// The task of the next pid from `nr` on, which becomes its number; null: there is none.
+pub unsafe fn next_task(nr: &mut i32) -> *mut u8 {
+    // SAFETY: within the caller's read side section.
+    unsafe {
+        loop {
+            let pid = find_ge_pid(*nr, &raw mut init_pid_ns);
+            if pid.is_null() {
+                return core::ptr::null_mut();
+            }
+            *nr = pid_nr_ns(pid, &raw mut init_pid_ns);
+            let of = pid_task(pid, PIDTYPE_PID);
+            if !of.is_null() || *nr == i32::MAX {
+                return of;
+            }
+            *nr += 1;
         }
     }
 }
@@ -103,33 +146,30 @@ unsafe fn switches(of: *mut u8) -> u64 {
     }
 }
 
-unsafe fn is_on_cpu(of: *mut u8) -> bool {
+pub unsafe fn is_on_cpu(of: *mut u8) -> bool {
     // SAFETY: as in `switches`.
     unsafe { (of.add(off_task_on_cpu()) as *const i32).read_volatile() != 0 }
 }
 
-unsafe fn look(of: *mut u8, list: *const Range, ranges: u32, seen: &mut Task) {
-    // SAFETY: as in `switches`; the stack is read through a copy that cannot fault, for it may be freed meanwhile.
+/// `stopped`: it is off CPU whatever the counters say, and its saved stack pointer may be old.
+unsafe fn look(of: *mut u8, list: *const Range, ranges: u32, stopped: bool, seen: &mut Task) {
+    // SAFETY: as in `switches`; memory is read through a copy that cannot fault, for it may be freed meanwhile.
     unsafe {
         let before = switches(of);
-        if is_on_cpu(of) {
+        if is_on_cpu(of) && !stopped {
             return;
         }
-        let stack = (of.add(off_task_stack()) as *const u64).read_volatile();
-        let top = stack.wrapping_add(stack_size() as u64);
-        let sp = (of.add(off_task_sp()) as *const u64).read_volatile() & !7;
         let mut hit = 0;
-        // A task without a stack has exited; one whose pointer is outside has just been made and has not run.
-        if stack != 0 {
-            let mut at = if sp >= stack && sp < top { sp } else { stack };
-            while at < top && hit == 0 {
-                let left = (top - at) as usize;
-                let n = if left < CHUNK { left } else { CHUNK };
-                hit = look_at(at, n, list, ranges);
-                at += n as u64;
+        let lowest = (*list).start;
+        let highest = (*list.add(ranges as usize - 1)).end;
+        each_word(of, stopped, &mut |_, word, readable| {
+            let found = !readable || word >= lowest && word < highest && within(word, list, ranges);
+            if found {
+                hit = word;
             }
-        }
-        if is_on_cpu(of) || switches(of) != before {
+            found
+        });
+        if (is_on_cpu(of) || switches(of) != before) && !stopped {
             return;
         }
         seen.word = hit;
@@ -137,26 +177,76 @@ unsafe fn look(of: *mut u8, list: *const Range, ranges: u32, seen: &mut Task) {
     }
 }
 
-/// The first word of `n` bytes of stack that is within a range; 0: none. An unreadable piece counts as a hit.
-unsafe fn look_at(at: u64, n: usize, list: *const Range, ranges: u32) -> u64 {
-    let mut words = core::mem::MaybeUninit::<[u64; CHUNK / 8]>::uninit();
-    // SAFETY: the buffer has CHUNK bytes and `n` is at most that, only what was copied is read; `list` has
-    // `ranges` elements.
+/// Calls `see` with the place and value of every word where a return address of the task may be kept, until it says
+/// true: on its stack, and where the function graph tracer and return probes keep those that they replaced there. What
+/// cannot be read is given as its address and `false`. `whole`: the stack from its very end.
+///
+/// # Safety
+/// The task is valid within the caller's read side section.
+pub unsafe fn each_word(of: *mut u8, whole: bool, see: &mut impl FnMut(u64, u64, bool) -> bool) {
+    // SAFETY: by the caller's promise; everything else is read through a copy that cannot fault.
     unsafe {
-        let to = words.as_mut_ptr() as *mut u64;
-        if copy_from_kernel_nofault(to as *mut u8, at as *const u8, n) != 0 {
-            return at;
-        }
-        let lowest = (*list).start;
-        let highest = (*list.add(ranges as usize - 1)).end;
-        for i in 0..n / 8 {
-            let word = to.add(i).read();
-            if word >= lowest && word < highest && within(word, list, ranges) {
-                return word;
+        let stack = (of.add(off_task_stack()) as *const u64).read_volatile();
+        let top = stack.wrapping_add(stack_size() as u64);
+        let sp = (of.add(off_task_sp()) as *const u64).read_volatile() & !7;
+        // A task without a stack has exited; one whose pointer is outside has just been made and has not run.
+        if stack != 0 {
+            let from = if sp >= stack && sp < top && !whole { sp } else { stack };
+            if words(from, top, see) {
+                return;
             }
         }
-        0
+        if has_ret_stack() == 1 {
+            let kept = (of.add(off_task_ret_stack()) as *const u64).read_volatile();
+            if kept != 0 && words(kept, kept.wrapping_add(size_ret_stack() as u64), see) {
+                return;
+            }
+        }
+        if has_rethook() == 1 {
+            let mut node = (of.add(off_task_rethooks()) as *const u64).read_volatile();
+            let mut left = MOST_HOOKS;
+            while node != 0 {
+                let at = node.wrapping_sub(off_rethook_llist() as u64).wrapping_add(off_rethook_ret_addr() as u64);
+                let mut next = 0u64;
+                let unread = copy_from_kernel_nofault(&raw mut next as *mut u8, node as *const u8, 8) != 0;
+                if unread || left == 0 {
+                    see(node, node, false);
+                    return;
+                }
+                if words(at, at + 8, see) {
+                    return;
+                }
+                node = next;
+                left -= 1;
+            }
+        }
     }
+}
+
+/// More return probes are never nested.
+const MOST_HOOKS: u32 = 4096;
+
+/// The words of a piece of memory; true: `see` said so.
+unsafe fn words(mut at: u64, end: u64, see: &mut impl FnMut(u64, u64, bool) -> bool) -> bool {
+    let mut buffer = core::mem::MaybeUninit::<[u64; CHUNK / 8]>::uninit();
+    let to = buffer.as_mut_ptr() as *mut u64;
+    while at < end {
+        let left = (end - at) as usize;
+        let n = if left < CHUNK { left } else { CHUNK };
+        // SAFETY: the buffer has CHUNK bytes and `n` is at most that; only what was copied is read.
+        unsafe {
+            if copy_from_kernel_nofault(to as *mut u8, at as *const u8, n) != 0 {
+                return see(at, at, false);
+            }
+            for i in 0..n / 8 {
+                if see(at + 8 * i as u64, to.add(i).read(), true) {
+                    return true;
+                }
+            }
+        }
+        at += n as u64;
+    }
+    false
 }
 
 unsafe fn within(word: u64, list: *const Range, ranges: u32) -> bool {

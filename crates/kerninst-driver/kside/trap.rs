@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `int3` sites: a trap at one of them continues in its patch.
 //!
-//! Runs in any context (NMI too) before the patch: it takes no lock, calls nothing, and reads one immutable
-//! table. A new table is published before its sites are written; an old one is freed after a grace period
+//! Runs in any context (NMI too) before the patch: it takes no lock, calls nothing, and reads one table, of
+//! which nothing changes but that a trap may lose its patch. A new table is published before its sites are written; an old one is freed after a grace period
 //! (the kernel runs die notifiers within an RCU read side section: kernel/notifier.c,
 //! `atomic_notifier_call_chain`).
 
@@ -59,6 +59,26 @@ pub unsafe fn handle(event: u64, args: *mut u8) -> i32 {
     }
 }
 
+/// Takes one trap out of a published table: from now on `find` gives 0 for it.
+///
+/// # Safety
+/// `table` is null or the table in force, which the caller keeps from being freed.
+pub unsafe fn retract(table: *mut Table, addr: u64, patch: u64) {
+    if table.is_null() {
+        return;
+    }
+    // SAFETY: by the caller's promise; one aligned word is written at once, which readers see whole.
+    unsafe {
+        let traps = (&raw mut (*table).traps) as *mut Trap;
+        for i in 0..(*table).count {
+            let trap = traps.add(i);
+            if (*trap).addr == addr && (*trap).patch == patch {
+                (&raw mut (*trap).patch).write_volatile(0);
+            }
+        }
+    }
+}
+
 /// The patch of the trap at `addr`, or 0.
 ///
 /// # Safety
@@ -76,7 +96,7 @@ unsafe fn find(table: *const Table, addr: u64) -> u64 {
             let middle = low + (high - low) / 2;
             let trap = traps.add(middle);
             if (*trap).addr == addr {
-                return (*trap).patch;
+                return (&raw const (*trap).patch).read_volatile();
             }
             if (*trap).addr < addr {
                 low = middle + 1;

@@ -4,12 +4,16 @@
 //! [`ABI_VERSION`], which both sides compare before anything else.
 
 /// Raised with every change of this file; `INFO` reports the kernel side's.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 8;
 
 /// Largest number of sites in one `POKE`.
 pub const MAX_SITES: u32 = 1 << 16;
+/// Largest number of checks in one `POKE`.
+pub const MAX_CHECKS: u32 = 1 << 18;
 /// Largest number of ranges in one `SCAN`.
 pub const MAX_RANGES: u32 = 1 << 16;
+/// Largest number of pairs in one `MIGRATE`.
+pub const MAX_PAIRS: u32 = 1 << 20;
 /// Largest counter area of one `ALLOC`, in bytes: the kernel's own limit for one per-CPU object
 /// (`PCPU_MIN_UNIT_SIZE`, include/linux/percpu.h).
 pub const MAX_AREA: u32 = 32 << 10;
@@ -17,6 +21,17 @@ pub const MAX_AREA: u32 = 32 << 10;
 /// Largest counter area from the reserve for modules, in bytes: a quarter of it (`PERCPU_MODULE_RESERVE`, 8 KiB,
 /// include/linux/percpu.h), so that modules can still be loaded meanwhile.
 pub const MAX_NEAR: u32 = 2 << 10;
+
+/// Largest area of one `AREA`, in bytes.
+pub const MAX_MAPPED: u64 = 1 << 30;
+/// Area number n is mapped from file offset `n << AREA_SHIFT` on, in bytes.
+pub const AREA_SHIFT: u32 = 32;
+/// Most bytes that [`callout`] `str` and `mem` copy.
+pub const MAX_STRING: u64 = 1024;
+/// Most frames of one stack in a [`StackTable`].
+pub const MAX_FRAMES: u32 = 127;
+/// Most entries of a [`StackTable`].
+pub const MAX_STACKS: u32 = 1 << 20;
 
 /// ioctl numbers. They carry no size: both sides are built from this file.
 pub mod cmd {
@@ -38,6 +53,14 @@ pub mod cmd {
     pub const READ: u32 = 0x4b49_0008;
     /// [`super::Scan`] in and out. Allowed on a read-only file.
     pub const SCAN: u32 = 0x4b49_0009;
+    /// [`super::Migrate`] in and out.
+    pub const MIGRATE: u32 = 0x4b49_000a;
+    /// [`super::Area`] in and out.
+    pub const AREA: u32 = 0x4b49_000b;
+    /// [`super::Callouts`] out. Allowed on a read-only file.
+    pub const CALLOUTS: u32 = 0x4b49_000c;
+    /// [`super::Program`] in and out.
+    pub const PROGRAM: u32 = 0x4b49_000d;
 }
 
 /// What the kernel side is and who has it.
@@ -93,7 +116,7 @@ pub mod refused {
     pub const NO: u32 = 0;
     /// The bytes are not the expected ones: someone changed the text meanwhile.
     pub const BYTES: u32 = 1;
-    /// A kprobe is on, or within reach of, the site.
+    /// A kprobe is on, or within reach of, the site or the check.
     pub const KPROBE: u32 = 2;
     /// The address is not kernel or module text.
     pub const NOT_TEXT: u32 = 3;
@@ -103,20 +126,37 @@ pub mod refused {
     pub const MODULE: u32 = 5;
 }
 
+/// Bytes that must be as they were when the batch was planned, though they are not written: instructions that a patch has
+/// a copy of. A kprobe there would be passed by.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Check {
+    /// First byte.
+    pub addr: u64,
+    /// Number of bytes, 1 to 16.
+    pub len: u8,
+    /// Zero.
+    pub reserved: [u8; 7],
+    /// What must be there.
+    pub bytes: [u8; 16],
+}
+
 /// Writes a batch of sites, all or none.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Poke {
     /// User address of `count` [`Site`]s in ascending order of `addr`, not overlapping.
     pub sites: u64,
+    /// User address of `check_count` [`Check`]s.
+    pub checks: u64,
     /// Number of sites.
     pub count: u32,
+    /// Number of checks.
+    pub check_count: u32,
     /// Out: one of [`refused`].
     pub refused: u32,
-    /// Out: index of the site that was refused.
+    /// Out: index of the site that was refused; of a check: that plus `count`.
     pub index: u32,
-    /// Zero.
-    pub reserved: u32,
     /// Name of the patch module that must stay loaded as long as the batch exists; empty: none.
     pub module: [u8; 56],
     /// Address of the patch module's text: every site's `patch` lies in it.
@@ -276,7 +316,7 @@ pub mod task {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Task {
-    /// Thread id in the initial namespace.
+    /// Thread id in the initial namespace; the idle task of CPU n, which has none: -1 - n.
     pub tid: i32,
     /// One of [`task`].
     pub seen: u32,
@@ -284,4 +324,157 @@ pub struct Task {
     pub word: u64,
     /// Start time in ns since boot: tells a reused id.
     pub started: u64,
+}
+
+/// Two places of the same function where a call returns to, with equal frames: in its version and in the original.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Pair {
+    /// Return address in the version: in the text of the batch's patch module.
+    pub from: u64,
+    /// Return address in the original; 0 out: there is no text any more.
+    pub to: u64,
+    /// In and out: words that were changed are added to it.
+    pub moved: u32,
+    /// In and out: calls that were under way there are added to it, as the kernel's unwinder sees them. (A changed word
+    /// may be an old one that nobody will use.)
+    pub visits: u32,
+}
+
+/// Lets tasks that sleep below a call of a version return to the original instead: every saved return address `from`
+/// of a task that is off CPU becomes `to`. Only of a batch that is restored, so that no task enters a version anew.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Migrate {
+    /// Number of the batch.
+    pub batch: u64,
+    /// User address of the [`Pair`]s, ascending by `from`.
+    pub list: u64,
+    /// Number of pairs.
+    pub pairs: u32,
+    /// Out: words that were changed.
+    pub moved: u32,
+    /// Out: tasks with such words whose stack the kernel's unwinder could not read reliably: their visits are not counted.
+    pub unsure: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Allocates an area of memory, zeroed, for the life of this open file (and until no batch of a closed file is left, whose
+/// patches might write it). Generated code writes it at `address`; user space maps it, shared, by `mmap(2)` of this file from
+/// offset `number << AREA_SHIFT` on, as a whole or from its start. A mapping keeps the file open; a forked child has none.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Area {
+    /// Size, a multiple of the page size (4096), at most [`MAX_MAPPED`]. `ENOMEM`: not so much memory is available.
+    pub bytes: u64,
+    /// Out: its address in the kernel.
+    pub address: u64,
+    /// Out: its number, from 1 on.
+    pub number: u64,
+}
+
+/// Takes a reference on a loaded BPF program, for the life of this open file (and until no batch of a closed file is left,
+/// whose patches might run it). Only of type `BPF_PROG_TYPE_KPROBE`, without an expected attach type, and not sleepable:
+/// `EINVAL` otherwise. `EBADF`: that is no BPF program. `EOPNOTSUPP`: this kernel has no BPF, or none that we know.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Program {
+    /// Its file descriptor.
+    pub fd: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Out: what [`callout`] `bpf` takes.
+    pub address: u64,
+}
+
+/// Addresses of the functions of [`callout`]; 0: this kernel lacks what the function needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Callouts {
+    /// `u64 time(void)`.
+    pub time: u64,
+    /// `u64 boot_time(void)`.
+    pub boot_time: u64,
+    /// `i64 str(void *to, u64 from, u64 len)`.
+    pub str: u64,
+    /// `i64 mem(void *to, u64 from, u64 len)`.
+    pub mem: u64,
+    /// `i64 kstack(StackTable *table, u64 ip, u64 sp, u64 bp, u64 depth)`.
+    pub kstack: u64,
+    /// `i64 ustack(StackTable *table, u64 depth)`.
+    pub ustack: u64,
+    /// `i64 bpf(u64 program, struct pt_regs *regs)`.
+    pub bpf: u64,
+}
+
+/// Functions of the driver that generated code calls, in any context in which it runs: NMI, interrupt, with interrupts off,
+/// in the scheduler, in a page fault. They neither sleep nor fault nor wait.
+///
+/// The caller calls directly (`call rel32`; they have no `endbr64`), by the C calling convention (System V): arguments in
+/// rdi, rsi, rdx, rcx, r8; the result in rax; rax, rcx, rdx, rsi, rdi, r8 to r11 and the arithmetic flags are lost, so it saves
+/// those that are live. Vector registers are not touched. The direction flag is clear, and the stack pointer a multiple of 8
+/// (as in the kernel's own code; nothing here has a larger alignment). The alignment check flag (between the kernel's `stac` and `clac`) and the interrupt flag are as before.
+/// They take up to 300 bytes of stack, and the kernel's functions below them some hundred more (`kstack`: the unwinder's state;
+/// `bpf`: up to 512 of the program's own for each of its functions, and what its helpers take).
+///
+/// Preemption is off inside. Per CPU and context (task, softirq, interrupt, NMI) only one is inside: a second one, from what
+/// the first calls if that is instrumented, does nothing and says [`RECURSION`]. So does one from the first instructions of an
+/// interrupt that came while one was inside, before the kernel has counted the interrupt: the caller counts what it misses.
+///
+/// - `time`: nanoseconds of `CLOCK_MONOTONIC`, `boot_time`: of `CLOCK_BOOTTIME`; 0: recursion. Read without a lock, as in NMIs:
+///   while the clock's rate is being adjusted one CPU's time may be slightly before another's.
+/// - `str` copies the string at `from` and its NUL, from kernel memory (`from` in the upper half of all addresses) or from user
+///   memory of this task, to `to`, which has `len` bytes (1 to [`super::MAX_STRING`]). All bytes behind the string are zero; a
+///   longer string is cut off, so that the last byte is zero in any case. Gives its length without the NUL.
+///   [`FAULT`]: not all of it is in memory (which may be so of a page that is swapped out or was never touched); then all `len`
+///   bytes are zero. They are left alone after [`RECURSION`] and [`ARGUMENT`].
+/// - `mem` copies `len` bytes, likewise, all or none, and gives `len`.
+/// - `kstack` takes this task's (or interrupt's) kernel stack as if the code at `ip` had been interrupted with stack pointer
+///   `sp` and rbp `bp`, so that `ip` is the first frame, `depth` frames at most (and no more than the table's), and gives the stack's id in `table`, from 1 on. A function that keeps
+///   its frame in another register than rsp and rbp ends the stack.
+/// - `ustack` does the same with the user stack of this task, by frame pointers, for 64-bit code built with them. [`NONE`]: a kernel
+///   thread, or an NMI. In the scheduler, between the change of memory and that of tasks, the frames behind the first are read
+///   from the next task's memory.
+///
+/// - `bpf` runs a program that [`super::Program`] gave, with `regs` as its context, and gives its result, which is never negative. Like the
+///   kernel's own probes it does not where this CPU is in the BPF code that instrumentation must not enter
+///   (`bpf_prog_active`): [`RECURSION`]; nor where RCU does not look, as in the idle loop: [`NONE`].
+///
+/// `to` and `table` must be kernel memory that can be written (an [`super::Area`], per-CPU memory); they are not checked.
+pub mod callout {
+    /// This CPU is in a callout already, in this context; nothing was done.
+    pub const RECURSION: i64 = -1;
+    /// The source is not (all) in memory.
+    pub const FAULT: i64 = -2;
+    /// There is no room in the table near where this stack belongs.
+    pub const NO_SPACE: i64 = -3;
+    /// A length, or the header of a table, is not within its limits: a fault of the caller.
+    pub const ARGUMENT: i64 = -4;
+    /// There is no such stack; no program can run here.
+    pub const NONE: i64 = -5;
+}
+
+/// Header of a table of stacks; `capacity` entries follow, each of 16 bytes ([`StackEntry`]) and `depth` frames of 8 bytes.
+/// Id n is the n-th entry, from 1 on. A stack may be in it more than once. User space writes the header before it gives the
+/// table away, and never again; everything else is zero then.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct StackTable {
+    /// Number of entries: a power of two, at most [`MAX_STACKS`].
+    pub capacity: u32,
+    /// Most frames of one stack, 1 to [`MAX_FRAMES`]. A stack with as many may go on.
+    pub depth: u32,
+    /// Zero.
+    pub reserved: [u64; 7],
+}
+
+/// An entry of a [`StackTable`]; its frames follow, innermost first.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct StackEntry {
+    /// 0: free. Otherwise claimed by a stack with this hash.
+    pub hash: u64,
+    /// Number of frames; 0: they are not complete yet. Written last, with release order.
+    pub frames: u64,
 }

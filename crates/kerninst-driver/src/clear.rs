@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// A task that may still be in the code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocker {
-    /// Thread id.
+    /// Thread id; -1 - n: the idle task of CPU n.
     pub tid: i32,
     /// Its name, where it can be read.
     pub comm: String,
@@ -78,6 +78,19 @@ impl Device {
     /// # Errors
     /// [`NotClear::Blocked`] with the tasks when patience ends: the code must stay.
     pub fn prove_clear(&self, ranges: &[(u64, u64)], patience: Duration) -> Result<(), NotClear> {
+        self.prove_clear_while(ranges, patience, || Ok(()))
+    }
+
+    /// As [`Device::prove_clear`]; `help` runs before every look: it may get tasks out that would stay.
+    ///
+    /// # Errors
+    /// As for [`Device::prove_clear`], and those of `help`.
+    pub fn prove_clear_while(
+        &self,
+        ranges: &[(u64, u64)],
+        patience: Duration,
+        mut help: impl FnMut() -> Result<(), DeviceError>,
+    ) -> Result<(), NotClear> {
         if ranges.iter().all(|r| r.0 >= r.1) {
             return Ok(());
         }
@@ -99,6 +112,7 @@ impl Device {
                     return Err(NotClear::Cpu { cpu, source });
                 }
                 if unproven.as_ref().is_none_or(|u| !u.is_empty()) {
+                    help()?;
                     look(self, ranges, settle, &mut unproven)?;
                 }
             }
@@ -161,6 +175,9 @@ fn tasks_may_be_preempted() -> bool {
 }
 
 fn comm(tid: i32) -> String {
+    if tid < 0 {
+        return format!("idle task of CPU {}", -1 - i64::from(tid));
+    }
     let name = std::fs::read_to_string(format!("/proc/{tid}/comm")).unwrap_or_default();
     if name.is_empty() {
         "?".into()

@@ -35,7 +35,7 @@ struct Layout {
     module_name: u64,
     module_init: u64,
     module_exit: u64,
-    fops: [u64; 4],
+    fops: [u64; 5],
     misc: [u64; 2],
     misc_minor: u64,
     misc_mode: u64,
@@ -56,7 +56,8 @@ impl Layout {
             module_name: get("module", "name"),
             module_init: get("module", "init"),
             module_exit: get("module", "exit"),
-            fops: ["owner", "open", "release", "unlocked_ioctl"].map(|m| get("file_operations", m)),
+            fops: ["owner", "open", "release", "unlocked_ioctl", "mmap"]
+                .map(|m| get("file_operations", m)),
             misc: ["name", "fops"].map(|m| get("miscdevice", m)),
             misc_minor: get("miscdevice", "minor"),
             misc_mode: get("miscdevice", "mode"),
@@ -69,7 +70,7 @@ impl Layout {
             );
             return None;
         };
-        // The room that the templates in kside/module.rs and the lock in kside/device.rs leave.
+        // The room that the templates in kside/module.rs and the lock in kside/kernel.rs leave.
         if module_size > 8192 || mutex > 256 || fops > 1024 || misc > 512 {
             missing.push("structures of the sizes that the driver has room for".into());
         }

@@ -1,11 +1,12 @@
 //! `/dev/kerninst`, typed.
 
 use crate::abi::{self, cmd, refused};
+use crate::area::Area;
 use crate::modules::PatchText;
 use crate::sys;
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -19,8 +20,13 @@ pub enum DeviceError {
     #[error("another kerninst is at work{}: wait for it, or end it", owner_text(*.0))]
     InUse(Option<i32>),
     /// There is no device.
-    #[error("the driver is loaded but {NODE} cannot be opened: {0}")]
+    #[error("the driver is loaded but {NODE} cannot be opened: {0}{hint}", hint = root_hint(.0))]
     Open(io::Error),
+    /// Something else answers there.
+    #[error(
+        "{NODE} is not kerninst's driver: remove that file (or the module that made it), then run `kerninst reset`"
+    )]
+    Foreign,
     /// The loaded driver is another version's.
     #[error(
         "the loaded driver speaks version {found}, this program {}: run `kerninst reset` with the program that loaded it",
@@ -30,6 +36,34 @@ pub enum DeviceError {
         /// The driver's version.
         found: u32,
     },
+    /// There is not so much memory.
+    #[error("the kernel has not enough memory for {} KiB of data{}", .bytes.div_ceil(1024), available_text())]
+    NoMemory {
+        /// What was asked for.
+        bytes: u64,
+    },
+    /// More than the driver gives at once, or nothing: a fault of this program.
+    #[error(
+        "an area of {bytes} bytes cannot be made: 1 to {} can",
+        abi::MAX_MAPPED
+    )]
+    AreaSize {
+        /// What was asked for.
+        bytes: u64,
+    },
+    /// Not a BPF program that can run at a point.
+    #[error(
+        "this BPF program cannot run at a point: only programs of type kprobe can, for one place each, that do not sleep"
+    )]
+    Program,
+    /// The kernel has no BPF.
+    #[error(
+        "this kernel has no BPF, or BTF that does not describe it: no BPF program can be attached"
+    )]
+    NoBpf,
+    /// An area cannot be mapped.
+    #[error("the driver's memory could not be mapped: {0}")]
+    Map(io::Error),
     /// An ioctl failed.
     #[error("the driver could not {what}: {source}")]
     Ioctl {
@@ -38,6 +72,22 @@ pub enum DeviceError {
         /// The answer.
         source: io::Error,
     },
+}
+
+fn root_hint(e: &io::Error) -> &'static str {
+    match e.kind() {
+        io::ErrorKind::PermissionDenied => " (run as root)",
+        _ => "",
+    }
+}
+
+fn available_text() -> String {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = info.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
+    match line.and_then(|l| l.trim().strip_suffix(" kB")) {
+        Some(number) => format!(" ({number} KiB are available)"),
+        None => String::new(),
+    }
 }
 
 fn owner_text(owner: Option<i32>) -> String {
@@ -122,6 +172,15 @@ pub struct Device {
     cpus: u32,
 }
 
+/// What [`Device::migrate`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Migrated {
+    /// Saved return addresses that were changed.
+    pub moved: u32,
+    /// Tasks among them whose visits could not be counted.
+    pub unsure: u32,
+}
+
 impl Device {
     /// Opens it for arming.
     ///
@@ -151,7 +210,15 @@ impl Device {
 
     fn check(file: OwnedFd) -> Result<Device, DeviceError> {
         let mut device = Device { file, cpus: 0 };
-        let info = device.info()?;
+        let info = device.info().map_err(|e| match e {
+            // No driver of ours ever lacked this request.
+            DeviceError::Ioctl { source, .. }
+                if matches!(source.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) =>
+            {
+                DeviceError::Foreign
+            }
+            other => other,
+        })?;
         if info.abi != abi::ABI_VERSION {
             return Err(DeviceError::Version { found: info.abi });
         }
@@ -169,19 +236,26 @@ impl Device {
         Ok(info)
     }
 
-    /// Writes sites, all or none, and pins the patch module they lead to.
+    /// Writes sites, all or none, and pins the patch module they lead to. `checks` are bytes that must be as they were though
+    /// they are not written.
     ///
     /// # Errors
-    /// [`PokeError::Refused`] with the first site that cannot be written: nothing was changed then.
-    pub fn poke(&self, sites: &[abi::Site], patch: &PatchText) -> Result<BatchId, PokeError> {
+    /// [`PokeError::Refused`] with the first site or check that fails: nothing was changed then.
+    pub fn poke(
+        &self,
+        sites: &[abi::Site],
+        checks: &[abi::Check],
+        patch: &PatchText,
+    ) -> Result<BatchId, PokeError> {
         let mut sites = sites.to_vec();
         sites.sort_by_key(|s| s.addr);
         let mut request = abi::Poke {
             sites: sites.as_ptr() as u64,
+            checks: checks.as_ptr() as u64,
             count: u32::try_from(sites.len()).unwrap_or(u32::MAX),
+            check_count: u32::try_from(checks.len()).unwrap_or(u32::MAX),
             refused: refused::NO,
             index: 0,
-            reserved: 0,
             module: [0; 56],
             text: patch.base,
             text_len: patch.len,
@@ -202,7 +276,11 @@ impl Device {
                 return Ok(BatchId(request.batch));
             }
         };
-        let addr = sites.get(request.index as usize).map_or(0, |s| s.addr);
+        let index = request.index as usize;
+        let addr = match index.checked_sub(sites.len()) {
+            None => sites.get(index).map_or(0, |s| s.addr),
+            Some(check) => checks.get(check).map_or(0, |c| c.addr),
+        };
         Err(PokeError::Refused { addr, why })
     }
 
@@ -334,6 +412,70 @@ impl Device {
         Ok(flat.chunks(width.max(1)).map(<[u64]>::to_vec).collect())
     }
 
+    /// Allocates memory that generated code may write, zeroed, and maps it: at least so many bytes, rounded up to pages. It
+    /// belongs to this device, and is mapped as long as the [`Area`] lives.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoMemory`] before anybody else gets into need of it; [`DeviceError::AreaSize`], [`DeviceError::Map`],
+    /// [`DeviceError::Ioctl`].
+    pub fn area(&self, bytes: usize) -> Result<Area, DeviceError> {
+        const PAGE: u64 = 4096;
+        let asked = bytes as u64;
+        let bytes = asked
+            .checked_next_multiple_of(PAGE)
+            .filter(|b| (1..=abi::MAX_MAPPED).contains(b))
+            .ok_or(DeviceError::AreaSize { bytes: asked })?;
+        let mut request = abi::Area {
+            bytes,
+            ..abi::Area::default()
+        };
+        match self.call("allocate memory", cmd::AREA, &mut request) {
+            Err(DeviceError::Ioctl { source, .. })
+                if source.raw_os_error() == Some(libc::ENOMEM) =>
+            {
+                return Err(DeviceError::NoMemory { bytes });
+            }
+            other => other?,
+        }
+        Area::map(&self.file, &request).map_err(DeviceError::Map)
+    }
+
+    /// Takes a reference on a loaded BPF program of type kprobe, which this device then holds, so that generated code may run it;
+    /// gives what callout `bpf` takes.
+    ///
+    /// # Errors
+    /// [`DeviceError::Program`], [`DeviceError::NoBpf`], [`DeviceError::Ioctl`].
+    pub fn program(&self, fd: BorrowedFd<'_>) -> Result<u64, DeviceError> {
+        let mut request = abi::Program {
+            fd: fd.as_raw_fd() as u32,
+            ..abi::Program::default()
+        };
+        match self.call("take a BPF program", cmd::PROGRAM, &mut request) {
+            Ok(()) => Ok(request.address),
+            Err(DeviceError::Ioctl { source, .. })
+                if source.raw_os_error() == Some(libc::EINVAL) =>
+            {
+                Err(DeviceError::Program)
+            }
+            Err(DeviceError::Ioctl { source, .. })
+                if source.raw_os_error() == Some(libc::EOPNOTSUPP) =>
+            {
+                Err(DeviceError::NoBpf)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Addresses of the functions that generated code may call.
+    ///
+    /// # Errors
+    /// [`DeviceError::Ioctl`].
+    pub fn callouts(&self) -> Result<abi::Callouts, DeviceError> {
+        let mut all = abi::Callouts::default();
+        self.call("tell its callouts", cmd::CALLOUTS, &mut all)?;
+        Ok(all)
+    }
+
     /// One look at all other tasks' stacks for words in `ranges` (sorted and joined here); `settle`: see `abi::Scan`.
     pub(crate) fn scan(
         &self,
@@ -371,6 +513,31 @@ impl Device {
             }
             tasks.resize(count + count / 4, abi::Task::default());
         }
+    }
+
+    /// Lets tasks that sleep below a call of a version of `batch` return to the original: see [`abi::Migrate`]. Each pair
+    /// tells its own share.
+    ///
+    /// # Errors
+    /// [`DeviceError::Ioctl`]: the batch is still armed, or a pair is not of its text. Nothing is changed then.
+    pub fn migrate(
+        &self,
+        batch: BatchId,
+        pairs: &mut [abi::Pair],
+    ) -> Result<Migrated, DeviceError> {
+        let mut all = Migrated::default();
+        for part in pairs.chunks_mut(abi::MAX_PAIRS as usize) {
+            let mut request = abi::Migrate {
+                batch: batch.0,
+                list: part.as_mut_ptr() as u64,
+                pairs: part.len() as u32,
+                ..abi::Migrate::default()
+            };
+            self.call("let tasks return to originals", cmd::MIGRATE, &mut request)?;
+            all.moved += request.moved;
+            all.unsure += request.unsure;
+        }
+        Ok(all)
     }
 
     fn call<T: Copy>(

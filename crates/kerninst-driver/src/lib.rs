@@ -8,16 +8,29 @@
 //! Everything here needs root, and nothing here analyses code: sites come in with the bytes to expect.
 
 pub mod abi;
+mod area;
 mod clear;
 mod complete;
 mod device;
 mod load;
 mod modules;
 mod needs;
+#[cfg(test)]
+mod object_tests;
+pub mod stack_table;
+mod stacks;
 mod sys;
 
+pub use area::Area;
 pub use clear::{Blocker, NotClear};
 pub use complete::{CompleteError, DRIVER_NAME, complete, modinfo};
-pub use device::{BatchId, CounterArea, Device, DeviceError, PokeError, RestoreReport, Why};
+pub use device::{
+    BatchId, CounterArea, Device, DeviceError, Migrated, PokeError, RestoreReport, Why,
+};
 pub use load::{Driver, LoadError};
-pub use modules::{ModuleError, PatchText, is_loaded, load_patch_module, unload_patch_module};
+pub use modules::{
+    ModuleError, PatchText, is_loaded, load_patch_module, module_section, returns,
+    unload_patch_module,
+};
+pub use needs::{cpu_number, current_task};
+pub use stacks::{Stacks, StacksError};

@@ -23,6 +23,11 @@ pub enum LoadError {
         lockdown_hint()
     )]
     Signature,
+    /// The kernel tells no addresses, and those of patches are needed.
+    #[error(
+        "kernel.kptr_restrict is 2: addresses are hidden even from root; set it to 1: sysctl kernel.kptr_restrict=1"
+    )]
+    AddressesHidden,
     /// Module loading is switched off until reboot.
     #[error(
         "module loading is switched off on this machine (kernel.modules_disabled = 1): only a reboot brings it back"
@@ -59,6 +64,11 @@ impl Driver {
     /// # Errors
     /// [`LoadError`], each a sentence for the user.
     pub fn load(kernel: &Kernel) -> Result<Driver, LoadError> {
+        // Where a patch module lies is read from sysfs, which would say zero.
+        let hidden = std::fs::read_to_string("/proc/sys/kernel/kptr_restrict");
+        if hidden.is_ok_and(|s| s.trim() == "2") {
+            return Err(LoadError::AddressesHidden);
+        }
         if Driver::is_loaded() {
             return Ok(Driver { loaded_here: false });
         }

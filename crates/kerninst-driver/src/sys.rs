@@ -1,5 +1,5 @@
 //! The system calls that no library offers in safe form: `init_module`, `delete_module` and the device's ioctls.
-//! All unsafe code of this crate's user side is here.
+//! All unsafe code of this crate's user side is here, but for mapped memory (`area.rs`).
 
 use std::ffi::CString;
 use std::io;

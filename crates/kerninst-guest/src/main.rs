@@ -10,6 +10,7 @@
 //! markers do nothing.
 
 mod emit;
+mod load;
 #[path = "../../kerninst-meter/src/marker.rs"]
 #[allow(dead_code)]
 mod marker;
@@ -44,7 +45,7 @@ struct Cli {
 }
 
 /// What to do.
-#[derive(Subcommand, Clone, Copy)]
+#[derive(Subcommand, Clone)]
 enum Job {
     /// Emit one marker
     Mark {
@@ -93,10 +94,13 @@ enum Job {
         /// How often
         count: u64,
     },
-    /// Everything at once on all CPUs for S seconds
+    /// Everything at once on all CPUs for S seconds: processes, programs, files, pipes, TCP, timers, page faults, signals
     Load {
         /// How long
         seconds: u64,
+        /// Insert and remove this module all the while too
+        #[arg(long, value_name = "NAME")]
+        module: Option<String>,
     },
     /// Does nothing: what the markers around a workload cost
     Nothing,
@@ -146,7 +150,7 @@ fn execute(cli: &Cli) -> Result<(), work::Error> {
         _ => {}
     }
     // All that takes its first page fault or allocation does so before counting starts: the markers' code too.
-    let mut prepared = work::prepare(cli.job, cli.samples)?;
+    let mut prepared = work::prepare(cli.job.clone(), cli.samples)?;
     let marker = |id: Option<u8>, op: u8| id.map(|id| emitter(payload(op, id))).transpose();
     let before = [
         marker(cli.hist.map(|_| 0), op::ZERO)?,

@@ -2,14 +2,14 @@
 
 use crate::Job;
 use crate::emit::{Emitter, emitter};
+use crate::load::load;
 use crate::marker::{op, payload};
 use rustix::fd::OwnedFd;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Why a workload could not do its work.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,7 @@ impl From<rustix::io::Errno> for Error {
     }
 }
 
-type Event = Box<dyn FnMut() -> Result<(), Error>>;
+pub(crate) type Event = Box<dyn FnMut() -> Result<(), Error>>;
 
 /// A workload that is ready to run.
 pub struct Prepared {
@@ -132,7 +132,9 @@ pub fn prepare(job: Job, samples: Option<u8>) -> Result<Prepared, Error> {
         Job::GetppidAllCpus { count } => whole("getppid-all-cpus", around.is_some(), move || {
             on_all_cpus(count)
         })?,
-        Job::Load { seconds } => whole("load", around.is_some(), move || load(seconds))?,
+        Job::Load { seconds, module } => whole("load", around.is_some(), move || {
+            load(seconds, module.as_deref())
+        })?,
         Job::Mark { .. } | Job::Arm { .. } => repeat("nothing", 0, Box::new(|| Ok(()))),
     };
     Ok(prepared)
@@ -152,7 +154,7 @@ fn whole(
     })
 }
 
-fn fork_and_wait() -> Result<(), Error> {
+pub(crate) fn fork_and_wait() -> Result<(), Error> {
     // SAFETY: the child calls nothing but _exit.
     match unsafe { libc::fork() } {
         -1 => Err(std::io::Error::last_os_error().into()),
@@ -170,7 +172,7 @@ fn fork_and_wait() -> Result<(), Error> {
     }
 }
 
-fn files() -> Event {
+pub(crate) fn files() -> Event {
     let path = std::path::PathBuf::from(format!(
         "/tmp/kerninst-guest-{}-{:?}",
         std::process::id(),
@@ -189,7 +191,7 @@ fn files() -> Event {
 }
 
 /// A thread that sends back each byte it gets, and an event that sends one and waits for it.
-fn pipe() -> Result<Event, Error> {
+pub(crate) fn pipe() -> Result<Event, Error> {
     let (there_read, there_write) = rustix::pipe::pipe()?;
     let (back_read, back_write) = rustix::pipe::pipe()?;
     std::thread::spawn(move || echo(&there_read, &back_write));
@@ -210,7 +212,7 @@ fn echo(from: &OwnedFd, to: &OwnedFd) {
     }
 }
 
-fn tcp(mib: u64) -> Result<u64, Error> {
+pub(crate) fn tcp(mib: u64) -> Result<u64, Error> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     let total = mib << 20;
@@ -240,14 +242,14 @@ fn tcp(mib: u64) -> Result<u64, Error> {
 }
 
 /// The CPUs this process may run on.
-fn cpus() -> Result<Vec<usize>, Error> {
+pub(crate) fn cpus() -> Result<Vec<usize>, Error> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU)
         .filter(|&cpu| set.is_set(cpu))
         .collect())
 }
 
-fn pin(cpu: usize) -> Result<(), Error> {
+pub(crate) fn pin(cpu: usize) -> Result<(), Error> {
     let mut set = CpuSet::new();
     set.set(cpu);
     Ok(sched_setaffinity(None, &set)?)
@@ -280,46 +282,4 @@ fn on_all_cpus(count: u64) -> Result<u64, Error> {
         done += thread.join().map_err(|_| Error::Thread)??;
     }
     Ok(done)
-}
-
-/// All workloads at once on every CPU until the time is over; returns the number of events.
-fn load(seconds: u64) -> Result<u64, Error> {
-    let over = Arc::new(AtomicBool::new(false));
-    let events = Arc::new(AtomicU64::new(0));
-    let deadline = Instant::now() + Duration::from_secs(seconds);
-    let mut threads = Vec::new();
-    for cpu in cpus()? {
-        for kind in 0..5 {
-            let (over, events) = (over.clone(), events.clone());
-            threads.push(std::thread::spawn(move || -> Result<(), Error> {
-                // One of them wanders, the others stay: migration and steady load at once.
-                if kind != 0 {
-                    pin(cpu)?;
-                }
-                let mut event: Event = match kind {
-                    0 => Box::new(fork_and_wait),
-                    1 => files(),
-                    2 => pipe()?,
-                    3 => Box::new(|| tcp(1).map(drop)),
-                    _ => Box::new(|| {
-                        std::thread::sleep(Duration::from_micros(100));
-                        Ok(())
-                    }),
-                };
-                while !over.load(Ordering::Relaxed) {
-                    event()?;
-                    events.fetch_add(1, Ordering::Relaxed);
-                }
-                Ok(())
-            }));
-        }
-    }
-    while Instant::now() < deadline && !threads.iter().any(std::thread::JoinHandle::is_finished) {
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    over.store(true, Ordering::Relaxed);
-    for thread in threads {
-        thread.join().map_err(|_| Error::Thread)??;
-    }
-    Ok(events.load(Ordering::Relaxed))
 }

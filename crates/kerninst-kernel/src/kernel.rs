@@ -56,6 +56,7 @@ impl Kernel {
     }
     /// The running kernel?
     #[must_use]
+    #[inline]
     pub fn is_live(&self) -> bool {
         self.live
     }
@@ -71,21 +72,25 @@ impl Kernel {
     }
     /// All symbols.
     #[must_use]
+    #[inline]
     pub fn symbols(&self) -> &Symbols {
         &self.symbols
     }
     /// Executable ranges: the core kernel's first, then modules', each group by address.
     #[must_use]
+    #[inline]
     pub fn text(&self) -> &[Text] {
         &self.text
     }
     /// The executable range that holds `addr`.
     #[must_use]
+    #[inline]
     pub fn text_at(&self, addr: u64) -> Option<&Text> {
         self.text().iter().find(|t| t.range().contains(&addr))
     }
     /// Bytes of text, as they were at the snapshot. See [`Kernel::read`] for other memory.
     #[must_use]
+    #[inline]
     pub fn bytes(&self, addr: u64, len: usize) -> Option<&[u8]> {
         self.text_at(addr)?.get(addr, len)
     }
@@ -98,6 +103,7 @@ impl Kernel {
     }
     /// The site tables.
     #[must_use]
+    #[inline]
     pub fn tables(&self) -> &Tables {
         &self.tables
     }
@@ -110,6 +116,31 @@ impl Kernel {
     #[must_use]
     pub fn btf(&self) -> Option<&Btf> {
         (**self.btf).as_ref()
+    }
+    /// Was the kernel rewriting one of its own sites (a static key's, a static call's, ftrace's) when the text was read? Such a
+    /// site begins with an int3 for a moment (arch/x86/kernel/alternative.c, `text_poke_bp_batch`).
+    #[must_use]
+    pub fn was_rewriting(&self) -> bool {
+        let tables = self.tables();
+        let hidden = |addr: u64| self.bytes(addr, 1) == Some(&[0xcc]);
+        tables.jump_labels.entries().iter().any(|e| hidden(e.code))
+            || tables.static_calls.entries().iter().any(|e| hidden(e.addr))
+            || tables.fentry.entries().iter().any(|e| hidden(e.addr))
+    }
+    /// Is this data that is read-only since boot, or since its module was initialised (`__ro_after_init`,
+    /// include/linux/cache.h)? A static key there never changes again, and nobody may link anything to it.
+    #[must_use]
+    pub fn is_sealed(&self, addr: u64) -> bool {
+        let bound = |name| self.symbols().addr_of(name);
+        let core = bound("__start_ro_after_init").zip(bound("__end_ro_after_init"));
+        if core.is_some_and(|(start, end)| (start..end).contains(&addr)) {
+            return true;
+        }
+        // A live kernel does not tell how long sections are: the last one that begins before.
+        let sections = self.modules().iter().flat_map(|m| m.sections());
+        let before = sections.filter(|s| s.addr <= addr);
+        let last = before.max_by_key(|s| s.addr);
+        last.is_some_and(|s| s.name == ".data..ro_after_init")
     }
     /// Text that must not be instrumented.
     #[must_use]
@@ -186,6 +217,7 @@ impl KernelBuilder {
     }
     /// Adds core kernel text.
     #[must_use]
+    #[inline]
     pub fn text(self, start: u64, bytes: &[u8]) -> Self {
         self.add_text(Text {
             module: None,
@@ -210,6 +242,7 @@ impl KernelBuilder {
     }
     /// Sets the site tables.
     #[must_use]
+    #[inline]
     pub fn tables(mut self, tables: Tables) -> Self {
         self.tables = tables;
         self

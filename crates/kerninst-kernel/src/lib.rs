@@ -28,10 +28,13 @@ mod table;
 mod tables;
 mod text;
 
-pub use btf::{Btf, BtfError, Function as BtfFunction, Kind as BtfKind, Member, Param};
+pub use btf::{
+    Btf, BtfError, Function as BtfFunction, Integer as BtfInteger, Kind as BtfKind, Member, Param,
+};
 pub use error::Error;
 pub use glob::glob_match;
 pub use kernel::{Kernel, KernelBuilder};
+pub use live::read_memory;
 pub use memory::Memory;
 pub use modules::{Module, ModuleState, Section};
 pub use off_limits::{OffLimit, OffLimitRange, OffLimits};

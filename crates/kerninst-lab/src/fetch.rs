@@ -42,7 +42,7 @@ pub fn fetch(name: &str, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Ker
     let package = newest_package(name, cache, say)?;
     say(&format!("fetching package {package} (about 100 MB, once)"));
     let scratch = Scratch::exclusive(cache.root().join("tmp").join(name))?;
-    download(&package, scratch.path())?;
+    download(&[&package], scratch.path())?;
     let root = scratch.path().join("root");
     unpack(scratch.path(), &root)?;
     install(name, &package, &root, &cache.kernel_dir(name))
@@ -136,9 +136,10 @@ fn pick(name: &str, listed: &str) -> Option<String> {
         .map(|(_, package)| package.to_string())
 }
 
-fn download(package: &str, into: &Path) -> Result<()> {
+fn download(packages: &[&str], into: &Path) -> Result<()> {
     let apt_get = Program::find("apt-get", "it comes with apt")?;
-    let mut args = vec!["-q", "download", package];
+    let mut args = vec!["-q", "download"];
+    args.extend(packages);
     if rustix::process::geteuid().is_root() {
         // The download user of apt may not enter our directory; without this apt only prints a warning about it.
         args.splice(0..0, ["-o", "APT::Sandbox::User=root"]);
@@ -147,17 +148,72 @@ fn download(package: &str, into: &Path) -> Result<()> {
 }
 
 fn unpack(from: &Path, root: &Path) -> Result<()> {
-    let package = std::fs::read_dir(from)
+    let packages: Vec<PathBuf> = std::fs::read_dir(from)
         .at("read", from)?
         .filter_map(|e| Some(e.ok()?.path()))
-        .find(|p| p.extension().is_some_and(|e| e == "deb"))
-        .ok_or_else(|| {
-            Error::BadKernel("apt-get download succeeded but left no .deb file".into())
-        })?;
+        .filter(|p| p.extension().is_some_and(|e| e == "deb"))
+        .collect();
+    if packages.is_empty() {
+        return Err(Error::BadKernel(
+            "apt-get download succeeded but left no .deb file".into(),
+        ));
+    }
     std::fs::create_dir(root).at("create", root)?;
     let dpkg = Program::find("dpkg-deb", "it comes with dpkg")?;
-    dpkg.output(&["-x", &package.to_string_lossy(), &root.to_string_lossy()])?;
-    std::fs::remove_file(&package).at("remove", &package)
+    for package in packages {
+        dpkg.output(&["-x", &package.to_string_lossy(), &root.to_string_lossy()])?;
+        std::fs::remove_file(&package).at("remove", &package)?;
+    }
+    Ok(())
+}
+
+/// The directory with the files of a Debian package and of all that it depends on, from the cache, or fetched into it: for a
+/// program to measure against, which is installed nowhere.
+pub fn package_tree(name: &str, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<PathBuf> {
+    let place = cache.root().join("packages").join(name);
+    if place.is_dir() {
+        return Ok(place);
+    }
+    let _lock = cache.lock(&format!("fetch-{name}"), || {
+        say(&format!(
+            "another lab is fetching package {name}; waiting for it"
+        ));
+    })?;
+    if place.is_dir() {
+        return Ok(place);
+    }
+    let apt_cache = Program::find("apt-cache", "it comes with apt")?;
+    let listed = apt_cache.output(&[
+        "depends",
+        "--recurse",
+        "--no-recommends",
+        "--no-suggests",
+        "--no-conflicts",
+        "--no-breaks",
+        "--no-replaces",
+        "--no-enhances",
+        name,
+    ])?;
+    // Packages stand at the start of their lines; virtual ones in angle brackets.
+    let mut packages: Vec<&str> = listed
+        .lines()
+        .filter(|l| l.starts_with(|c: char| c.is_ascii_alphanumeric()))
+        .collect();
+    packages.sort_unstable();
+    packages.dedup();
+    say(&format!(
+        "fetching package {name} with the {} that it needs (once)",
+        packages.len().saturating_sub(1)
+    ));
+    let scratch = Scratch::exclusive(cache.root().join("tmp").join(name))?;
+    download(&packages, scratch.path())?;
+    let root = scratch.path().join("root");
+    unpack(scratch.path(), &root)?;
+    rustix::fs::syncfs(std::fs::File::open(&root).at("open", &root)?).at("flush", &root)?;
+    let parent = place.parent().unwrap_or(&place);
+    std::fs::create_dir_all(parent).at("create", parent)?;
+    std::fs::rename(&root, &place).at("create", &place)?;
+    Ok(place)
 }
 
 /// Moves the unpacked package's kernel and modules to their place in the cache, by one rename at the end.

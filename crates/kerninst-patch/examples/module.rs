@@ -79,6 +79,7 @@ fn patch(target: u64) -> CodePatch {
             line: 7,
             flags: 1,
         }],
+        ..CodePatch::default()
     }
 }
 

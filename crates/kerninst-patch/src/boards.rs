@@ -73,6 +73,14 @@ impl Boards {
         all
     }
 
+    /// A copy of what is known about `ranges` and all that a jump from there may reach with 8 bits: for look-ups that are not kept.
+    pub(crate) fn clone_around(&self, ranges: &[Range<u64>]) -> Boards {
+        const AROUND: u64 = 256;
+        let wide = |r: &Range<u64>| r.start.saturating_sub(AROUND)..r.end.saturating_add(AROUND);
+        let wide: Vec<Range<u64>> = ranges.iter().map(wide).collect();
+        self.clone_in(&wide)
+    }
+
     /// The first `len` free bytes in `free` (ranges of proven padding) that start within `reach`.
     pub(crate) fn find(&self, free: &[Range<u64>], reach: &Range<u64>, len: u64) -> Option<u64> {
         for r in free {

@@ -6,11 +6,24 @@ use kerninst_analysis::{InsnKind, Sites};
 use kerninst_snippet::Snippet;
 
 use crate::facts::Facts;
+use crate::place::{Place, Side};
 use crate::planner::Planner;
-use crate::{Board, Boards, Refusal, Tactic};
+use crate::{Board, Boards, Refusal, Spot, Tactic};
 
 /// Bytes of a `jmp rel32`.
 const JUMP: u64 = 5;
+
+/// Snippets that a patch runs.
+#[derive(Debug, Clone)]
+pub(crate) struct Hosted {
+    /// Where in the patch.
+    pub place: Place,
+    /// The spot that was asked for.
+    pub at: Spot,
+    pub snippets: Vec<Snippet>,
+    /// It is one of several ways to the spot.
+    pub one_of: bool,
+}
 
 /// A decision: where the site is, and what the patch runs.
 pub(crate) struct Chosen {
@@ -18,8 +31,8 @@ pub(crate) struct Chosen {
     pub tactic: Tactic,
     /// How the first point is reached: `tactic`, or a hoist.
     pub reached: Tactic,
-    /// Index of the point that it was chosen for.
-    pub index: usize,
+    /// The place that it was chosen for.
+    pub place: Place,
     /// Index of the instruction at the site.
     pub start: usize,
     /// Index after the last instruction that is overwritten.
@@ -28,10 +41,12 @@ pub(crate) struct Chosen {
     pub end: usize,
     /// The bytes that are overwritten.
     pub site: Range<u64>,
+    /// Calls in it come back to the patch: they are made for real.
+    pub returns: bool,
     /// The springboard.
     pub board: Option<Board>,
-    /// What runs before which instruction, by index.
-    pub points: Vec<(usize, Vec<Snippet>)>,
+    /// What runs where, by place.
+    pub points: Vec<Hosted>,
 }
 
 impl Chosen {
@@ -40,11 +55,12 @@ impl Chosen {
         Chosen {
             tactic,
             reached,
-            index: start,
+            place: Place::before(start),
             start,
             displaced_end,
             end,
             site,
+            returns: false,
             board: None,
             points: Vec::new(),
         }
@@ -57,7 +73,10 @@ impl Chosen {
                 .insn(i)
                 .is_some_and(|x| matches!(x.kind, InsnKind::Jcc | InsnKind::Loop))
         };
-        if (self.start..index).any(branch) {
+        let call = |i: usize| facts.insn(i).is_some_and(|x| x.kind == InsnKind::Call);
+        if self.returns && (self.start..index).any(call) {
+            Tactic::AfterCall
+        } else if (self.start..index).any(branch) {
             Tactic::HoistPastJcc
         } else {
             Tactic::HoistInBlock
@@ -74,15 +93,20 @@ impl Chosen {
 }
 
 impl Planner<'_, '_> {
-    /// The best tactic for the instruction `index`, alone. No instruction before `floor` may be used. What the choice
+    /// The best tactic for `place`, alone. No instruction before `floor` may be used. What the choice
     /// overwrites is claimed in `boards`.
     pub(crate) fn choose(
         &self,
         facts: &Facts,
-        index: usize,
+        place: Place,
         floor: usize,
         boards: &mut Boards,
     ) -> Result<Chosen, Refusal> {
+        let index = place.index;
+        // On an edge of the instruction: the patch must run the instruction itself.
+        if place.side != Side::Before && !facts.movable(index, boards) {
+            return Err(self.why_not(facts, index, boards));
+        }
         let allowed = self.options().tactics;
         for tactic in Tactic::ALL {
             if !allowed.has(tactic) {
@@ -96,13 +120,22 @@ impl Planner<'_, '_> {
                 }
                 Tactic::Springboard => self.springboard(facts, index, boards),
                 Tactic::Run => self.run(facts, index, boards),
+                Tactic::HoistShort | Tactic::AfterCall => {
+                    self.hoist_far(facts, index, floor, tactic, boards)
+                }
+                // Takes several splices: see `crate::edges`.
+                Tactic::Edges => None,
                 Tactic::Int3 => self.int3(facts, index, boards),
+                Tactic::Version => None,
             };
-            if let Some(c) = found
+            if let Some(mut c) = found
                 && boards.claim(c.site.clone())
             {
                 let board = c.board.as_ref().map(|b| b.addr..b.addr.wrapping_add(JUMP));
                 if board.is_none_or(|b| boards.claim(b)) {
+                    c.place = place;
+                    c.end = c.end.max(place.end());
+                    c.returns |= facts.comes_back(place);
                     return Ok(c);
                 }
                 boards.release(&c.site);
@@ -118,7 +151,7 @@ impl Planner<'_, '_> {
         if let Some(m) = fact.managed {
             return Refusal::ManagedSite(m);
         }
-        if let Err(u) = &fact.moved {
+        if let Some(Err(u)) = facts.moved(index) {
             return Refusal::Unrelocatable(*u);
         }
         match boards.conflict(&(insn.addr..insn.end())) {
@@ -127,14 +160,14 @@ impl Planner<'_, '_> {
         }
     }
 
-    fn in_place(&self, facts: &Facts, index: usize, boards: &Boards) -> Option<Chosen> {
+    pub(crate) fn in_place(&self, facts: &Facts, index: usize, boards: &Boards) -> Option<Chosen> {
         let insn = facts.insn(index)?;
         let fits = u64::from(insn.len) >= JUMP && facts.movable(index, boards);
         fits.then(|| Chosen::new(Tactic::InPlace, index, index + 1, insn.addr..insn.end()))
     }
 
     /// A terminal instruction and the padding after it, up to the five bytes of a jump.
-    fn padded(&self, facts: &Facts, index: usize, boards: &Boards) -> Option<Chosen> {
+    pub(crate) fn padded(&self, facts: &Facts, index: usize, boards: &Boards) -> Option<Chosen> {
         let insn = facts.insn(index)?;
         if u64::from(insn.len) >= JUMP || !ends_here(facts, index) || !facts.movable(index, boards)
         {
@@ -168,7 +201,52 @@ impl Planner<'_, '_> {
                 let mut c = Chosen::new(Tactic::InPlace, at, at + 1, insn.addr..insn.end());
                 c.reached = kind;
                 c.end = index;
-                c.index = index;
+                return Some(c);
+            }
+        }
+        None
+    }
+
+    /// An earlier instruction from which control always arrives here, whose own splice is a springboard or a run, or from
+    /// which a call leads here when it returns.
+    fn hoist_far(
+        &self,
+        facts: &Facts,
+        index: usize,
+        floor: usize,
+        kind: Tactic,
+        boards: &Boards,
+    ) -> Option<Chosen> {
+        let allowed = self.options().tactics;
+        let (mut at, mut returns) = (index, false);
+        for _ in 0..self.options().distance {
+            if at <= floor {
+                return None;
+            }
+            if !facts.linked(at, boards) {
+                if kind != Tactic::AfterCall || !facts.returns_into(at, boards) {
+                    return None;
+                }
+                returns = true;
+            }
+            at -= 1;
+            if returns != (kind == Tactic::AfterCall) {
+                continue;
+            }
+            let mut found = None;
+            if returns && allowed.has(Tactic::InPlace) {
+                found = self.in_place(facts, at, boards);
+            }
+            if found.is_none() && allowed.has(Tactic::Springboard) {
+                found = self.springboard(facts, at, boards);
+            }
+            if found.is_none() && allowed.has(Tactic::Run) {
+                found = self.run(facts, at, boards);
+            }
+            if let Some(mut c) = found {
+                c.reached = kind;
+                c.end = c.end.max(index);
+                c.returns = returns;
                 return Some(c);
             }
         }
@@ -176,7 +254,12 @@ impl Planner<'_, '_> {
     }
 
     /// A 2-byte jump (over the instruction, or a 1-byte one and padding) to a board in reach.
-    fn springboard(&self, facts: &Facts, index: usize, boards: &Boards) -> Option<Chosen> {
+    pub(crate) fn springboard(
+        &self,
+        facts: &Facts,
+        index: usize,
+        boards: &Boards,
+    ) -> Option<Chosen> {
         let insn = facts.insn(index)?;
         if !facts.movable(index, boards) {
             return None;
@@ -202,7 +285,7 @@ impl Planner<'_, '_> {
     }
 
     /// A jump over several instructions: none but the first may be reached, returned to or resumed at.
-    fn run(&self, facts: &Facts, index: usize, boards: &Boards) -> Option<Chosen> {
+    pub(crate) fn run(&self, facts: &Facts, index: usize, boards: &Boards) -> Option<Chosen> {
         let head = facts.insn(index)?;
         let mut end = index;
         loop {
@@ -233,7 +316,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    fn int3(&self, facts: &Facts, index: usize, boards: &Boards) -> Option<Chosen> {
+    pub(crate) fn int3(&self, facts: &Facts, index: usize, boards: &Boards) -> Option<Chosen> {
         let insn = facts.insn(index)?;
         let site = insn.addr..insn.addr.checked_add(1)?;
         facts

@@ -1,11 +1,12 @@
 //! The code patch of a decision.
 
 use kerninst_analysis::InsnKind;
-use kerninst_snippet::{Features, Free, StackStep, compile};
+use kerninst_snippet::{Features, StackStep, compile};
 
-use crate::choose::Chosen;
+use crate::choose::{Chosen, Hosted};
 use crate::facts::Facts;
-use crate::{BugSite, CodePatch, ExSite, Fixup, OrcSite, Reloc, RelocKind, orc};
+use crate::place::{Place, Side};
+use crate::{BugSite, CodePatch, ExSite, Fixup, Reloc, RelocKind};
 
 /// A finished patch.
 pub(crate) struct Built {
@@ -17,6 +18,7 @@ pub(crate) struct Built {
 }
 
 /// The snippets of one point, in a patch.
+#[derive(Default)]
 pub(crate) struct Inserted {
     /// Their instructions.
     pub cost: u32,
@@ -28,35 +30,54 @@ pub(crate) struct Inserted {
 pub(crate) fn patch(facts: &Facts, c: &Chosen, features: Features) -> Built {
     let mut b = Builder {
         facts,
+        features,
         patch: CodePatch::default(),
         extra: 0,
     };
-    let mut snippets = Vec::with_capacity(c.points.len());
-    let mut points = c.points.iter().peekable();
+    // By number of the point: the snippets of taken branches come last in the code.
+    let mut snippets: Vec<Option<Inserted>> = c.points.iter().map(|_| None).collect();
+    let mut host = |b: &mut Builder, place: Place| {
+        for (hosted, slot) in c.points.iter().zip(&mut snippets) {
+            if hosted.place == place {
+                *slot = Some(b.snippets(hosted));
+            }
+        }
+    };
+    let side = |index: usize, side: Side| Place { index, side };
+    let mut stubs = Vec::new();
     let mut goes_on = true;
     for index in c.start..=c.end {
-        while let Some((_, wanted)) = points.next_if(|(at, _)| *at == index) {
-            let free = facts
-                .insn(index)
-                .map_or(Free::NOTHING, |i| Free::from(i.live));
-            let code = compile(wanted, free, features);
-            b.unwind(index, &code.stack);
-            b.patch.bytes.extend_from_slice(&code.bytes);
-            snippets.push(Inserted {
-                cost: code.cost,
-                end: b.here(),
-            });
+        if index > c.start {
+            host(&mut b, side(index - 1, Side::After));
         }
+        host(&mut b, side(index, Side::Before));
         if index < c.end {
-            goes_on = b.instruction(index);
+            let taken = side(index, Side::Taken);
+            let apart = c.points.iter().any(|p| p.place == taken);
+            let branch = match facts.insn(index) {
+                Some(i) if c.returns && i.kind == InsnKind::Call => b.call(index),
+                _ => b.instruction(index, apart),
+            };
+            goes_on = branch.goes_on;
+            if let Some(field) = branch.to_stub {
+                stubs.push((taken, field));
+            }
         }
     }
     if goes_on {
         b.jump_back(c.end);
     }
+    for (place, field) in stubs {
+        b.stub_at(field);
+        host(&mut b, place);
+        b.go_to_target(place.index);
+    }
     Built {
         patch: b.patch,
-        snippets,
+        snippets: snippets
+            .into_iter()
+            .map(Option::unwrap_or_default)
+            .collect(),
         extra: b.extra,
     }
 }
@@ -76,15 +97,24 @@ pub(crate) fn boundaries(facts: &Facts, c: &Chosen) -> Vec<u8> {
     out
 }
 
+/// A copied instruction.
+struct Copied {
+    /// Control goes on after it.
+    goes_on: bool,
+    /// Where its displacement is, if its branch is to lead to a stub of the patch.
+    to_stub: Option<u32>,
+}
+
 struct Builder<'a, 'b> {
     facts: &'a Facts<'b>,
+    features: Features,
     patch: CodePatch,
     extra: u32,
 }
 
 impl Builder<'_, '_> {
     fn here(&self) -> u32 {
-        self.patch.bytes.len() as u32
+        self.patch.here()
     }
 
     /// From here on the stack is as before instruction `index`, then as `steps` (offsets from here) say.
@@ -102,32 +132,34 @@ impl Builder<'_, '_> {
 
     fn unwind_as_at(&mut self, addr: u64, steps: &[StackStep]) {
         let table = &self.facts.kernel.tables().orc;
-        if table.is_empty() {
-            return;
-        }
-        let raw = table.lookup(addr).map_or(orc::UNDEFINED, |e| e.raw);
-        self.orc(self.here(), raw);
-        for s in steps {
-            let raw = orc::pushed(raw, s.pushed).unwrap_or(orc::UNDEFINED);
-            self.orc(self.here() + s.offset, raw);
+        self.patch.unwind_as_at(table, addr, steps);
+    }
+
+    /// The snippets of one point.
+    fn snippets(&mut self, hosted: &Hosted) -> Inserted {
+        let free = self.facts.free(self.facts.live(hosted.place));
+        let code = compile(&hosted.snippets, free, self.features);
+        let insn = self.facts.insn(hosted.place.index);
+        let addr = insn.map_or(0, |i| match hosted.place.side {
+            // A branch leaves the stack as it is.
+            Side::Before | Side::Taken => i.addr,
+            Side::After => i.end(),
+        });
+        self.unwind_as_at(addr, &code.stack);
+        self.patch.put_code(&code);
+        Inserted {
+            cost: code.cost,
+            end: self.here(),
         }
     }
 
-    fn orc(&mut self, offset: u32, raw: [u8; 6]) {
-        match self.patch.orc.last_mut() {
-            Some(last) if last.offset == offset => last.raw = raw,
-            Some(last) if last.raw == raw => {}
-            _ => self.patch.orc.push(OrcSite { offset, raw }),
-        }
-    }
-
-    /// The relocated instruction; whether control goes on after it.
-    fn instruction(&mut self, index: usize) -> bool {
-        let (Some(insn), Some(Ok(f))) = (
-            self.facts.insn(index),
-            self.facts.fact(index).map(|f| &f.moved),
-        ) else {
-            return true;
+    /// The relocated instruction. `apart`: its branch leads to a stub.
+    fn instruction(&mut self, index: usize, apart: bool) -> Copied {
+        let (Some(insn), Some(Ok(f))) = (self.facts.insn(index), self.facts.moved(index)) else {
+            return Copied {
+                goes_on: true,
+                to_stub: None,
+            };
         };
         self.unwind(index, &f.stack);
         let base = self.here();
@@ -162,12 +194,50 @@ impl Builder<'_, '_> {
             goes_on = self.facts.function.insn_at(insn.end()).is_some();
         }
         self.patch.bytes.extend_from_slice(&f.bytes);
-        self.patch.relocs.extend(f.relocs.iter().map(|r| Reloc {
+        let relocs = f.relocs.iter().map(|r| Reloc {
             offset: r.offset + base,
             ..*r
-        }));
+        });
+        let mut to_stub = None;
+        for r in relocs {
+            // A conditional branch has one field: its target.
+            if apart {
+                to_stub = Some(r.offset);
+            } else {
+                self.patch.relocs.push(r);
+            }
+        }
         self.extra += f.extra;
-        goes_on
+        Copied { goes_on, to_stub }
+    }
+
+    /// A call that comes back to the patch. Whoever unwinds from below it finds the frame as at the original call.
+    fn call(&mut self, index: usize) -> Copied {
+        if let Some(insn) = self.facts.insn(index) {
+            self.unwind_as_at(insn.addr, &[]);
+            self.branch(0xe8, insn.target.unwrap_or(0));
+        }
+        Copied {
+            goes_on: true,
+            to_stub: None,
+        }
+    }
+
+    /// A stub starts here: fills in the 32-bit displacement at `field`, which leads to it.
+    fn stub_at(&mut self, field: u32) {
+        let distance = self.here().wrapping_sub(field.wrapping_add(4));
+        let at = self.patch.bytes.iter_mut().skip(field as usize);
+        at.zip(distance.to_le_bytes())
+            .for_each(|(to, from)| *to = from);
+    }
+
+    /// The jump from a stub to where the branch `index` leads.
+    fn go_to_target(&mut self, index: usize) {
+        let Some(insn) = self.facts.insn(index) else {
+            return;
+        };
+        self.unwind_as_at(insn.addr, &[]);
+        self.jump(insn.target.unwrap_or(0));
     }
 
     fn jump_back(&mut self, end: usize) {
@@ -176,7 +246,17 @@ impl Builder<'_, '_> {
         };
         let target = last.end();
         self.unwind_as_at(target, &[]);
-        self.patch.bytes.push(0xe9);
+        self.jump(target);
+        self.extra += 1;
+    }
+
+    fn jump(&mut self, target: u64) {
+        self.branch(0xe9, target);
+    }
+
+    /// An opcode with a 32-bit displacement.
+    fn branch(&mut self, opcode: u8, target: u64) {
+        self.patch.bytes.push(opcode);
         let offset = self.here();
         self.patch.relocs.push(Reloc {
             offset,
@@ -185,6 +265,5 @@ impl Builder<'_, '_> {
             addend: -4,
         });
         self.patch.bytes.extend_from_slice(&[0; 4]);
-        self.extra += 1;
     }
 }

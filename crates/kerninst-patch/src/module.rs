@@ -4,6 +4,7 @@ use crate::elf::{
     self, ElfError, Names, Object, Place, RelocType, Relocation, SectionId, SymbolId,
 };
 use crate::{CodePatch, Fixup, RelocKind, orc};
+use kerninst_snippet::HitSite;
 
 /// What a module must look like for one kernel. Read from the kernel it is for (BTF, `vermagic`, symbol checksums).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +61,11 @@ pub struct PatchModule {
     orc: Vec<(u64, [u8; 6])>,
     extable: Vec<(u64, Fixup2, u32)>,
     bugs: Vec<(u64, u64, u16, u16)>,
+    jump_labels: Vec<(u64, Fixup2, u64)>,
+    static_calls: Vec<(u64, u64)>,
+    returns: Vec<(u64, u64)>,
+    /// Displacements of instructions that set a byte: offset of the field, number of the byte.
+    hits: Vec<(u64, u32)>,
 }
 
 /// A fixup, as an offset in .text or a kernel address.
@@ -68,6 +74,14 @@ enum Fixup2 {
     Text(u64),
     Kernel(u64),
 }
+
+/// Section of a patch module that tells where its versions' calls return to in the originals, for whoever has to empty it,
+/// be it a later process: a 64-bit count; then for each call, ascending, two 32-bit words: offset of the return address in
+/// `.text`, and the low half of the address in the original (kernel text is in the top 2 GiB).
+pub const RETURNS: &str = ".kerninst.returns";
+
+/// Section of a patch module with the bytes that its code sets, by number.
+pub const HITS: &str = ".kerninst.hits";
 
 /// Alignment of each patch: as the kernel aligns functions.
 const ALIGN: u64 = 16;
@@ -90,6 +104,10 @@ impl PatchModule {
             orc: Vec::new(),
             extable: Vec::new(),
             bugs: Vec::new(),
+            jump_labels: Vec::new(),
+            static_calls: Vec::new(),
+            returns: Vec::new(),
+            hits: Vec::new(),
         }
     }
 
@@ -149,14 +167,26 @@ impl PatchModule {
                 self.unwind(base + u64::from(o.offset), o.raw);
             }
         }
+        let within = |to: Fixup| match to {
+            Fixup::Inside(offset) => Fixup2::Text(base + u64::from(offset)),
+            Fixup::Address(a) => Fixup2::Kernel(a),
+        };
         for e in &patch.extable {
-            let fixup = match e.fixup {
-                Fixup::Inside(offset) => Fixup2::Text(base + u64::from(offset)),
-                Fixup::Address(a) => Fixup2::Kernel(a),
-            };
             self.extable
-                .push((base + u64::from(e.offset), fixup, e.data));
+                .push((base + u64::from(e.offset), within(e.fixup), e.data));
         }
+        for j in &patch.jump_labels {
+            self.jump_labels
+                .push((base + u64::from(j.offset), within(j.target), j.key));
+        }
+        for c in &patch.static_calls {
+            self.static_calls.push((base + u64::from(c.offset), c.key));
+        }
+        let field = |h: &HitSite| (base + u64::from(h.offset + HitSite::FIELD), h.flag);
+        self.hits.extend(patch.hits.iter().map(field));
+        let returns = patch.returns.iter();
+        self.returns
+            .extend(returns.map(|(offset, original)| (base + u64::from(*offset), *original)));
         for b in &patch.bugs {
             self.bugs
                 .push((base + u64::from(b.offset), b.file, b.line, b.flags));
@@ -175,7 +205,11 @@ impl PatchModule {
         self.check()?;
         self.exception_table();
         self.bug_table();
+        self.jump_table();
+        self.static_call_sites();
         self.orc_tables();
+        self.return_addresses();
+        self.hit_bytes();
         let modinfo = self.object.section(".modinfo", false, false, 1);
         let info = &self.info;
         let text = format!(
@@ -263,6 +297,42 @@ impl PatchModule {
         }
     }
 
+    /// `struct jump_entry`: s32 code, target; s64 key, all relative to themselves (include/linux/jump_label.h with
+    /// CONFIG_HAVE_ARCH_JUMP_LABEL_RELATIVE).
+    fn jump_table(&mut self) {
+        if self.jump_labels.is_empty() {
+            return;
+        }
+        let s = self.object.section("__jump_table", true, false, 8);
+        for (code, target, key) in std::mem::take(&mut self.jump_labels) {
+            self.field(s, Fixup2::Text(code));
+            self.field(s, target);
+            let offset = self.object.append(s, &[0; 8]);
+            let (kind, symbol, addend) = (RelocType::Pc64, self.zero, key as i64);
+            self.object.relocate(
+                s,
+                Relocation {
+                    offset,
+                    kind,
+                    symbol,
+                    addend,
+                },
+            );
+        }
+    }
+
+    /// `struct static_call_site`: s32 address, key with flags (include/linux/static_call_types.h).
+    fn static_call_sites(&mut self) {
+        if self.static_calls.is_empty() {
+            return;
+        }
+        let s = self.object.section(".static_call_sites", true, false, 8);
+        for (addr, key) in std::mem::take(&mut self.static_calls) {
+            self.field(s, Fixup2::Text(addr));
+            self.field(s, Fixup2::Kernel(key));
+        }
+    }
+
     /// Two parallel tables: s32 address, 6-byte entry (arch/x86/kernel/unwind_orc.c sorts them for a module).
     fn orc_tables(&mut self) {
         if self.orc.is_empty() {
@@ -273,6 +343,43 @@ impl PatchModule {
         for (at, raw) in std::mem::take(&mut self.orc) {
             self.field(ip, Fixup2::Text(at));
             self.object.append(unwind, &raw);
+        }
+    }
+
+    /// See [`RETURNS`].
+    fn return_addresses(&mut self) {
+        if self.returns.is_empty() {
+            return;
+        }
+        let s = self.object.section(RETURNS, false, false, 8);
+        let all = std::mem::take(&mut self.returns);
+        self.object.append(s, &(all.len() as u64).to_le_bytes());
+        for (offset, original) in all {
+            self.object.append(s, &(offset as u32).to_le_bytes());
+            self.object.append(s, &(original as u32).to_le_bytes());
+        }
+    }
+
+    /// See [`HITS`].
+    fn hit_bytes(&mut self) {
+        let Some(last) = self.hits.iter().map(|(_, flag)| *flag).max() else {
+            return;
+        };
+        let s = self.object.section(HITS, true, false, 64);
+        self.object.append(s, &vec![0; last as usize + 1]);
+        let symbol = self.object.section_symbol(s);
+        // The displacement counts from the end of the instruction.
+        let back = i64::from(HitSite::LEN - HitSite::FIELD);
+        for (offset, flag) in std::mem::take(&mut self.hits) {
+            self.object.relocate(
+                self.text,
+                Relocation {
+                    offset,
+                    kind: RelocType::Pc32,
+                    symbol,
+                    addend: i64::from(flag) - back,
+                },
+            );
         }
     }
 

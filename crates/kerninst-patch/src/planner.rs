@@ -6,15 +6,16 @@ use kerninst_analysis::{Analysis, Function, Sites};
 use kerninst_kernel::Kernel;
 use kerninst_snippet::{Features, Snippet};
 
-use crate::choose::Chosen;
-use crate::facts::Facts;
-use crate::{Boards, PlannedPoint, Refusal, Refused, Splice, Tactic, Tactics, emit};
+use crate::choose::{Chosen, Hosted};
+use crate::facts::{Facts, Kept};
+use crate::place::{Place, Side};
+use crate::{Boards, PlannedPoint, Refusal, Refused, Splice, Spot, Tactic, Tactics, emit};
 
 /// A point and what to do there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Address of the instruction before which the snippets run.
-    pub addr: u64,
+    /// Where the snippets run.
+    pub at: Spot,
     /// What runs, in order.
     pub snippets: Vec<Snippet>,
 }
@@ -48,21 +49,22 @@ impl Default for Options {
     }
 }
 
-/// What became of the points: each is served by exactly one splice or refused exactly once.
+/// What became of the points: each is served by one splice (or, [`Tactic::Edges`], by one on each way that leads to it) or
+/// refused once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// By address of their sites.
     pub splices: Vec<Splice>,
-    /// By address.
+    /// By spot.
     pub refused: Vec<Refused>,
 }
 
 impl Plan {
-    /// The splice that serves the point at `addr`.
-    pub fn splice_of(&self, addr: u64) -> Option<&Splice> {
+    /// The splice that serves the point `at`.
+    pub fn splice_of(&self, at: Spot) -> Option<&Splice> {
         self.splices
             .iter()
-            .find(|s| s.points.iter().any(|p| p.addr == addr))
+            .find(|s| s.points.iter().any(|p| p.at == at))
     }
 }
 
@@ -74,6 +76,16 @@ pub struct Surveyed {
     /// Instructions executed beyond the original ones: jumps, snippets, what relocation adds. The trap of
     /// [`Tactic::Int3`] is not in it.
     pub cost: u32,
+}
+
+/// What is wanted, by place.
+pub(crate) type Places = BTreeMap<Place, Vec<Hosted>>;
+
+/// Decisions for all places of a function.
+#[derive(Default)]
+pub(crate) struct Pass {
+    pub chosen: Vec<Chosen>,
+    pub refused: Vec<(Spot, Refusal)>,
 }
 
 /// Plans splices over one analysed kernel.
@@ -107,39 +119,40 @@ impl<'a, 'k> Planner<'a, 'k> {
         let mut functions: BTreeMap<u64, (std::sync::Arc<Function>, Vec<Request>)> =
             BTreeMap::new();
         for r in requests {
-            match self.analysis.function_at(r.addr) {
+            match self.analysis.function_at(r.at.addr()) {
                 Some(f) => functions
                     .entry(f.entry())
                     .or_insert_with(|| (f, Vec::new()))
                     .1
                     .push(r.clone()),
-                None => plan.refused.push(self.no_function(r.addr, boards)),
+                None => plan.refused.push(self.no_function(r.at, boards)),
             }
         }
-        plan.refused.sort_by_key(|r| r.addr);
-        plan.refused.dedup_by_key(|r| r.addr);
+        plan.refused.sort_by_key(|r| r.at);
+        plan.refused.dedup_by_key(|r| r.at);
         for (f, points) in functions.into_values() {
             let part = self.plan_function(&f, &points, boards);
             plan.splices.extend(part.splices);
             plan.refused.extend(part.refused);
         }
         plan.splices.sort_by_key(|s| s.site);
-        plan.refused.sort_by_key(|r| r.addr);
+        plan.refused.sort_by_key(|r| r.at);
         plan
     }
 
-    fn no_function(&self, addr: u64, boards: &Boards) -> Refused {
+    fn no_function(&self, at: Spot, boards: &Boards) -> Refused {
+        let addr = at.addr();
         let kernel = self.kernel();
         if let Some(o) = kernel.off_limits().at(addr) {
             return Refused {
-                addr,
+                at,
                 why: Refusal::OffLimits(o),
                 nearest: None,
             };
         }
         if kernel.text_at(addr).is_none() {
             return Refused {
-                addr,
+                at,
                 why: Refusal::NoFunction { addr },
                 nearest: None,
             };
@@ -151,71 +164,95 @@ impl<'a, 'k> Planner<'a, 'k> {
             self.nearest(&Facts::new(kernel, &f), addr, boards)
         });
         Refused {
-            addr,
+            at,
             why: Refusal::Unreached { addr },
             nearest,
         }
     }
 
-    /// Plans all points of one function (see [`Planner::plan`]). Several requests for one address are joined in order.
+    /// Plans all points of one function (see [`Planner::plan`]). Several requests for one spot are joined in order.
     pub fn plan_function(
         &self,
         function: &Function,
         requests: &[Request],
         boards: &mut Boards,
     ) -> Plan {
-        let mut wanted: BTreeMap<u64, Vec<Snippet>> = BTreeMap::new();
+        let mut wanted: BTreeMap<Spot, Vec<Snippet>> = BTreeMap::new();
         for r in requests {
             wanted
-                .entry(r.addr)
+                .entry(r.at)
                 .or_default()
                 .extend(r.snippets.iter().cloned());
         }
-        let facts = Facts::new(self.kernel(), function);
+        let mut facts = Facts::new(self.kernel(), function);
+        facts.kept = Kept::of(wanted.values().flatten());
         let mut plan = Plan::default();
-        let mut points: Vec<(usize, &[Snippet])> = Vec::new();
-        for (addr, snippets) in &wanted {
-            match self.index_of(&facts, *addr) {
-                Ok(index) => points.push((index, snippets)),
-                Err(why) => plan.refused.push(self.refuse(&facts, *addr, why, boards)),
+        // Spots that are the same place share it: one splice serves them all.
+        let mut places = Places::new();
+        for (at, snippets) in wanted {
+            match self.place(&facts, at) {
+                Ok(place) => places.entry(place).or_default().push(Hosted {
+                    place,
+                    at,
+                    snippets,
+                    one_of: false,
+                }),
+                Err(why) => plan.refused.push(self.refuse(&facts, at, why, boards)),
             }
         }
+        let pass = self.pass_or_split(&facts, places, boards);
+        for c in pass.chosen {
+            plan.splices.push(self.splice(&facts, c));
+        }
+        for (at, why) in pass.refused {
+            plan.refused.push(self.refuse(&facts, at, why, boards));
+        }
+        plan.refused.sort_by_key(|r| r.at);
+        plan
+    }
+
+    /// Chooses for all places, in order.
+    pub(crate) fn pass(&self, facts: &Facts, places: &Places, boards: &mut Boards) -> Pass {
         // Only what concerns this function: a batch may own hundreds of thousands of bytes elsewhere.
-        let taken_before = boards.clone_in(&function.ranges);
+        let taken_before = boards.clone_in(&facts.function.ranges);
+        let mut pass = Pass::default();
         let mut open: Option<Chosen> = None;
-        let mut chosen: Vec<Chosen> = Vec::new();
-        for (index, snippets) in points {
+        for (place, hosted) in places {
             if let Some(c) = &mut open
-                && self.extend(&facts, c, index, &taken_before)
+                && self.extend(facts, c, *place, &taken_before)
             {
-                c.points.push((index, snippets.to_vec()));
+                c.points.extend(hosted.iter().cloned());
                 continue;
             }
             // Everything before this index is run, or was overwritten, by what is open.
             let floor = open.as_ref().map_or(0, |c| c.end);
-            match self.choose(&facts, index, floor, boards) {
+            match self.choose(facts, *place, floor, boards) {
+                Ok(trap)
+                    if trap.tactic == Tactic::Int3
+                        && let Some(c) = &mut open
+                        && self.extend_past_calls(facts, c, *place, &taken_before) =>
+                {
+                    trap.give_back(boards);
+                    c.points.extend(hosted.iter().cloned());
+                }
                 Ok(mut c) => {
-                    c.points.push((index, snippets.to_vec()));
-                    chosen.extend(open.replace(c));
+                    c.points.extend(hosted.iter().cloned());
+                    pass.chosen.extend(open.replace(c));
                 }
                 Err(why) => {
-                    let addr = facts.insn(index).map_or(0, |i| i.addr);
-                    plan.refused.push(self.refuse(&facts, addr, why, boards));
+                    let refused = hosted.iter().map(|h| (h.at, why.clone()));
+                    pass.refused.extend(refused);
                 }
             }
         }
-        chosen.extend(open);
-        for c in chosen {
-            plan.splices.push(self.splice(&facts, c));
-        }
-        plan.refused.sort_by_key(|r| r.addr);
-        plan
+        pass.chosen.extend(open);
+        pass
     }
 
     /// For each instruction of the function the tactic that it would get as the only point, or the reason why not.
     /// What `boards` holds is respected and not changed.
     pub fn survey(&self, function: &Function, boards: &Boards) -> Vec<Result<Tactic, Refusal>> {
-        self.each_alone(function, boards, |_, c| c.reached)
+        self.each_alone(function, boards, &[], |_, pass| pass.tactic())
     }
 
     /// As [`Planner::survey`], with the instructions that one execution of `snippets` there costs.
@@ -225,14 +262,16 @@ impl<'a, 'k> Planner<'a, 'k> {
         boards: &Boards,
         snippets: &[Snippet],
     ) -> Vec<Result<Surveyed, Refusal>> {
-        self.each_alone(function, boards, |facts, mut c| {
-            let point = c.index;
-            c.points.push((point, snippets.to_vec()));
-            let built = emit::patch(facts, &c, self.options.features);
-            let cost: u32 = built.snippets.iter().map(|s| s.cost).sum();
+        self.each_alone(function, boards, snippets, |facts, pass| {
+            let cost = |c: &Chosen| {
+                let built = emit::patch(facts, c, self.options.features);
+                // Of several ways only one is taken.
+                let most = built.snippets.iter().map(|s| s.cost).max();
+                most.unwrap_or(0) + c.tactic.jumps_in() + built.extra
+            };
             Surveyed {
-                tactic: c.reached,
-                cost: cost + c.tactic.jumps_in() + built.extra,
+                tactic: pass.tactic(),
+                cost: pass.chosen.iter().map(cost).max().unwrap_or(0),
             }
         })
     }
@@ -241,16 +280,29 @@ impl<'a, 'k> Planner<'a, 'k> {
         &self,
         function: &Function,
         boards: &Boards,
-        mut see: impl FnMut(&Facts, Chosen) -> T,
+        snippets: &[Snippet],
+        mut see: impl FnMut(&Facts, &Pass) -> T,
     ) -> Vec<Result<T, Refusal>> {
-        let facts = Facts::new(self.kernel(), function);
-        let mut scratch = boards.clone();
+        let mut facts = Facts::new(self.kernel(), function);
+        facts.kept = Kept::of(snippets);
+        let mut scratch = boards.clone_around(&facts.function.ranges);
         let mut out = Vec::with_capacity(function.insns.len());
         for insn in &function.insns {
             let result = self.index_of(&facts, insn.addr).and_then(|index| {
-                let c = self.choose(&facts, index, 0, &mut scratch)?;
-                c.give_back(&mut scratch);
-                Ok(see(&facts, c))
+                let place = Place::before(index);
+                let hosted = Hosted {
+                    place,
+                    at: Spot::Before(insn.addr),
+                    snippets: snippets.to_vec(),
+                    one_of: false,
+                };
+                let wanted = Places::from([(place, vec![hosted])]);
+                let pass = self.pass_or_split(&facts, wanted, &mut scratch);
+                pass.chosen.iter().for_each(|c| c.give_back(&mut scratch));
+                match pass.refused.first() {
+                    Some((_, why)) => Err(why.clone()),
+                    None => Ok(see(&facts, &pass)),
+                }
             });
             out.push(result);
         }
@@ -258,7 +310,7 @@ impl<'a, 'k> Planner<'a, 'k> {
     }
 
     /// The instruction at `addr`, if a snippet may run before it at all.
-    fn index_of(&self, facts: &Facts, addr: u64) -> Result<usize, Refusal> {
+    pub(crate) fn index_of(&self, facts: &Facts, addr: u64) -> Result<usize, Refusal> {
         let f = facts.function;
         if let Some(o) = self.kernel().off_limits().at(addr) {
             return Err(Refusal::OffLimits(o));
@@ -297,11 +349,11 @@ impl<'a, 'k> Planner<'a, 'k> {
         Ok(index)
     }
 
-    fn refuse(&self, facts: &Facts, addr: u64, why: Refusal, boards: &Boards) -> Refused {
+    fn refuse(&self, facts: &Facts, at: Spot, why: Refusal, boards: &Boards) -> Refused {
         Refused {
-            addr,
+            at,
             why,
-            nearest: self.nearest(facts, addr, boards),
+            nearest: self.nearest(facts, at.addr(), boards),
         }
     }
 
@@ -319,11 +371,11 @@ impl<'a, 'k> Planner<'a, 'k> {
             .filter(|a| *a != addr)
             .collect();
         near.sort_by_key(|a| (a.abs_diff(addr), *a));
-        let mut scratch = boards.clone();
+        let mut scratch = boards.clone_around(&facts.function.ranges);
         near.into_iter().find(|a| {
             let chosen = self
                 .index_of(facts, *a)
-                .and_then(|i| self.choose(facts, i, 0, &mut scratch));
+                .and_then(|i| self.choose(facts, Place::before(i), 0, &mut scratch));
             if let Ok(c) = &chosen {
                 c.give_back(&mut scratch);
             }
@@ -331,15 +383,44 @@ impl<'a, 'k> Planner<'a, 'k> {
         })
     }
 
-    /// Makes `c` serve the instruction `index` too, if it runs up to there in a straight line.
-    fn extend(&self, facts: &Facts, c: &mut Chosen, index: usize, boards: &Boards) -> bool {
+    /// Makes `c` serve `place` too, if it runs up to there in a straight line.
+    fn extend(&self, facts: &Facts, c: &mut Chosen, place: Place, boards: &Boards) -> bool {
+        let index = place.index;
         if index < c.end {
-            return index >= c.start;
+            let inside = index >= c.start;
+            c.returns |= inside && facts.comes_back(place);
+            return inside;
+        }
+        let near =
+            index - c.end <= self.options.distance && place.end() - c.start <= self.options.longest;
+        let linked = |i: usize| facts.linked(i, boards);
+        let runs = place.side == Side::Before || facts.movable(index, boards);
+        if self.options.merge && near && runs && (c.end..=index).all(linked) {
+            c.end = place.end();
+            c.returns |= facts.comes_back(place);
+            return true;
+        }
+        false
+    }
+
+    /// As [`Planner::extend`], also where calls come back on the way: dearer than anything but a trap.
+    fn extend_past_calls(
+        &self,
+        facts: &Facts,
+        c: &mut Chosen,
+        place: Place,
+        boards: &Boards,
+    ) -> bool {
+        let index = place.index;
+        let allowed = self.options.merge && self.options.tactics.has(Tactic::AfterCall);
+        if !allowed || place.side != Side::Before || c.tactic == Tactic::Int3 || index < c.end {
+            return false;
         }
         let near =
             index - c.end <= self.options.distance && index - c.start <= self.options.longest;
-        let linked = |i: usize| facts.linked(i, boards);
-        if self.options.merge && near && (c.end..=index).all(linked) {
+        let comes = |i: usize| facts.linked(i, boards) || facts.returns_into(i, boards);
+        if near && (c.end..=index).all(comes) {
+            c.returns |= (c.end..=index).any(|i| facts.returns_into(i, boards));
             c.end = index;
             return true;
         }
@@ -349,22 +430,27 @@ impl<'a, 'k> Planner<'a, 'k> {
     fn splice(&self, facts: &Facts, c: Chosen) -> Splice {
         let site = facts.insn(c.start).map_or(0, |i| i.addr);
         let built = emit::patch(facts, &c, self.options.features);
-        let points = c.points.iter().zip(&built.snippets).enumerate().filter_map(
-            |(n, ((index, _), snippet))| {
-                let insn = facts.insn(*index)?;
-                let tactic = match n {
-                    0 => c.reached,
-                    _ if *index < c.displaced_end => c.tactic,
-                    _ => c.hoist_kind(facts, *index),
-                };
-                Some(PlannedPoint {
-                    addr: insn.addr,
-                    tactic,
-                    snippet_cost: snippet.cost,
-                    copy: snippet.end,
-                })
-            },
-        );
+        let points =
+            c.points
+                .iter()
+                .zip(&built.snippets)
+                .enumerate()
+                .map(|(n, (hosted, snippet))| {
+                    let index = hosted.place.index;
+                    let tactic = match n {
+                        _ if hosted.one_of => Tactic::Edges,
+                        0 => c.reached,
+                        _ if hosted.place == c.place => c.reached,
+                        _ if index < c.displaced_end => c.tactic,
+                        _ => c.hoist_kind(facts, index),
+                    };
+                    PlannedPoint {
+                        at: hosted.at,
+                        tactic,
+                        snippet_cost: snippet.cost,
+                        copy: snippet.end,
+                    }
+                });
         let points = points.collect();
         let bytes = usize::try_from(c.site.end.saturating_sub(c.site.start)).unwrap_or(0);
         let old = self

@@ -5,7 +5,7 @@ use std::fmt;
 use kerninst_analysis::Incomplete;
 use kerninst_kernel::OffLimit;
 
-use crate::{Odd, Unrelocatable};
+use crate::{NoSpot, Odd, Spot, Unrelocatable};
 
 /// A site that the kernel itself rewrites while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -95,6 +95,17 @@ pub enum Refusal {
         /// First byte concerned.
         addr: u64,
     },
+    /// The instruction has no such edge: it does not branch, or never goes on, or never faults.
+    #[error("there is no such edge: {0}")]
+    NoSuchEdge(Spot),
+    /// A splice cannot tell this edge from other ways to the same place.
+    #[error(
+        "a splice cannot count this edge ({0}): only an instrumented version of the function can"
+    )]
+    NeedsVersion(Spot),
+    /// No code can run at this spot of a version.
+    #[error(transparent)]
+    Spot(NoSpot),
     /// None of the tactics that the caller allows works.
     #[error("none of the allowed tactics works here")]
     NoTactic,
@@ -103,8 +114,8 @@ pub enum Refusal {
 /// A point that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// The address that was asked for.
-    pub addr: u64,
+    /// What was asked for.
+    pub at: Spot,
     /// Why not.
     pub why: Refusal,
     /// The nearest instruction of the same function that can be instrumented, if there is one.
@@ -113,7 +124,14 @@ pub struct Refused {
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}: {}", self.addr, self.why)?;
+        match self.at {
+            Spot::Before(addr) => write!(f, "{addr:#x}: {}", self.why)?,
+            // These name it themselves.
+            _ if matches!(self.why, Refusal::NoSuchEdge(_) | Refusal::NeedsVersion(_)) => {
+                write!(f, "{}", self.why)?;
+            }
+            at => write!(f, "{at}: {}", self.why)?,
+        }
         if let Some(n) = self.nearest {
             write!(f, "; the nearest instruction that works is at {n:#x}")?;
         }

@@ -155,6 +155,26 @@ fn refuse_prefix(raw: &[u8]) -> Result<(), Unrelocatable> {
     }
 }
 
+/// The instruction as it is, with a RIP-relative operand made to point to the same address: where its own address does not
+/// matter otherwise (an indirect call that may push the address of its copy).
+pub(crate) fn copied(bytes: &[u8], addr: u64) -> Result<Fragment, Unrelocatable> {
+    let mut decoder = Decoder::with_ip(64, bytes, addr, DecoderOptions::NONE);
+    if !decoder.can_decode() {
+        return Err(Unrelocatable::Invalid);
+    }
+    let i = decoder.decode();
+    let raw = bytes.get(..i.len()).filter(|_| !i.is_invalid());
+    let raw = raw.ok_or(Unrelocatable::Invalid)?;
+    if let Some(o) = odd(&i) {
+        return Err(o.into());
+    }
+    let offsets = decoder.get_constant_offsets(&i);
+    let displacement = offsets
+        .has_displacement()
+        .then(|| offsets.displacement_offset());
+    copy(&i, raw, displacement)
+}
+
 /// The same bytes, with a RIP-relative operand (at `displacement`, an offset in `raw`) made to point to the same address.
 fn copy(
     i: &Instruction,

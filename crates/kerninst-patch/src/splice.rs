@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{CodePatch, Tactic};
+use crate::{CodePatch, Spot, Tactic};
 
 /// Five bytes of padding that hold a long jump for a short one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,13 +16,13 @@ pub struct Board {
 /// A point that a splice serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlannedPoint {
-    /// The instruction before which the snippets run.
-    pub addr: u64,
+    /// Where the snippets run, as it was asked for.
+    pub at: Spot,
     /// How this point is reached: the splice's own tactic, or a hoist onto it.
     pub tactic: Tactic,
     /// Instructions of its snippets.
     pub snippet_cost: u32,
-    /// Offset in the patch of what follows the snippets: the copy of the instruction, or the jump back to it. It is
+    /// Offset in the patch of what follows the snippets: the copy of an instruction, or a jump back. It is
     /// executed exactly as often as the snippets, which an observer from outside the guest can check.
     pub copy: u32,
 }
@@ -90,6 +90,13 @@ impl Splice {
     /// The overwritten bytes' addresses.
     pub fn range(&self) -> Range<u64> {
         self.site..self.site.saturating_add(self.old.len() as u64)
+    }
+
+    /// All that it writes over: the site, and the padding of its board.
+    pub fn overwrites(&self) -> impl Iterator<Item = Range<u64>> {
+        let board = self.board.as_ref();
+        let board = board.map(|b| b.addr..b.addr.saturating_add(b.old.len() as u64));
+        std::iter::once(self.range()).chain(board)
     }
 
     /// The bytes that arm the splice when its patch starts at `patch` (module base + the offset that

@@ -20,19 +20,34 @@ pub enum Tactic {
     Springboard,
     /// A `jmp rel32` over several instructions: needs an `int3` first and then quiescence, before the rest is written.
     Run,
+    /// The splice is a springboard or a run at an earlier instruction, from which control reaches the point in a straight
+    /// line.
+    HoistShort,
+    /// The splice displaces a call that the point is reached from when it returns: the patch makes the call itself, so
+    /// a task that sleeps in it holds an address of the patch. No quiescence to arm.
+    AfterCall,
+    /// All ways to the point are known branches and fall-through of the function: a splice on each of them, which all
+    /// change the same counter.
+    Edges,
+    /// Inline in an instrumented version of the function, which one splice at its entry leads to: how a point is reached,
+    /// never how a site is overwritten.
+    Version,
     /// `int3` at the first byte; the driver's handler goes on in the patch.
     Int3,
 }
 
 impl Tactic {
-    /// All of them, best first.
-    pub const ALL: [Tactic; 7] = [
+    /// All that a splice can be, best first.
+    pub const ALL: [Tactic; 10] = [
         Tactic::InPlace,
         Tactic::InPlacePadded,
         Tactic::HoistInBlock,
         Tactic::HoistPastJcc,
         Tactic::Springboard,
         Tactic::Run,
+        Tactic::HoistShort,
+        Tactic::AfterCall,
+        Tactic::Edges,
         Tactic::Int3,
     ];
 
@@ -45,6 +60,10 @@ impl Tactic {
             Tactic::HoistPastJcc => "hoist-past-jcc",
             Tactic::Springboard => "springboard",
             Tactic::Run => "run",
+            Tactic::Version => "version",
+            Tactic::HoistShort => "hoist-short",
+            Tactic::AfterCall => "after-call",
+            Tactic::Edges => "edges",
             Tactic::Int3 => "int3",
         }
     }
@@ -58,7 +77,7 @@ impl Tactic {
     pub fn jumps_in(self) -> u32 {
         match self {
             Tactic::Springboard => 2,
-            Tactic::Int3 => 0,
+            Tactic::Int3 | Tactic::Version => 0,
             _ => 1,
         }
     }
@@ -73,7 +92,7 @@ impl fmt::Display for Tactic {
 bitflags::bitflags! {
     /// A set of tactics: those that a plan may use.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-    pub struct Tactics: u8 {
+    pub struct Tactics: u16 {
         /// [`Tactic::InPlace`].
         const IN_PLACE = 1;
         /// [`Tactic::InPlacePadded`].
@@ -88,6 +107,14 @@ bitflags::bitflags! {
         const RUN = 1 << 5;
         /// [`Tactic::Int3`].
         const INT3 = 1 << 6;
+        /// [`Tactic::HoistShort`].
+        const HOIST_SHORT = 1 << 8;
+        /// [`Tactic::AfterCall`].
+        const AFTER_CALL = 1 << 9;
+        /// [`Tactic::Edges`].
+        const EDGES = 1 << 10;
+        /// [`Tactic::Version`].
+        const VERSION = 1 << 7;
     }
 }
 
@@ -107,6 +134,10 @@ impl From<Tactic> for Tactics {
             Tactic::HoistPastJcc => Tactics::HOIST_PAST_JCC,
             Tactic::Springboard => Tactics::SPRINGBOARD,
             Tactic::Run => Tactics::RUN,
+            Tactic::Version => Tactics::VERSION,
+            Tactic::HoistShort => Tactics::HOIST_SHORT,
+            Tactic::AfterCall => Tactics::AFTER_CALL,
+            Tactic::Edges => Tactics::EDGES,
             Tactic::Int3 => Tactics::INT3,
         }
     }

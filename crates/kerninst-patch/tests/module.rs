@@ -62,6 +62,7 @@ fn patch() -> CodePatch {
             line: 77,
             flags: 1,
         }],
+        ..CodePatch::default()
     }
 }
 

@@ -50,7 +50,18 @@ fn managed_sites_are_reached_by_hoisting_only() {
         &[0xc],
         Tactics::all() - Tactics::HOIST_IN_BLOCK - Tactics::HOIST_PAST_JCC,
         expect![[r#"
-            refused F010c: this is a static key branch, which the kernel rewrites whenever the key changes, and no instruction before it in a straight line can carry the splice; the nearest instruction that works is at F0111
+            f+0x5 springboard | f+0xc hoist-short cost 2 | runs 1 overhead 3
+              site:
+                was 48 8b 87 90 00 00 00
+                f+0x5: jmp f-0x10
+                f+0x7: nopl (%rax,%rax)
+              board:
+                F00f0: jmp patch0x0
+              patch:
+                mov 0x90(%rdi),%rax
+                movabs $0x607500000000,%rcx
+                incq %gs:(%rcx)
+                jmp f+0xc
         "#]],
     );
 }
@@ -155,8 +166,22 @@ fn a_file_has_alternatives_that_are_not_yet_decided() {
         &case.in_a_file(),
         &[0x7],
         expect![[r#"
-        refused F0107: this is an alternative that is only decided at boot (this is a file, not a live kernel), and no instruction before it in a straight line can carry the splice; the nearest instruction that works is at F0105
-    "#]],
+            f+0x5 springboard | f+0x7 hoist-short cost 6 | runs 1 overhead 3
+              site:
+                was 31 c0
+                f+0x5: jmp f-0x10
+              board:
+                F00f0: jmp patch0x0
+              patch:
+                xor %eax,%eax
+                push %rax
+                pushf
+                movabs $0x607500000000,%rax
+                incq %gs:(%rax)
+                popf
+                pop %rax
+                jmp f+0x7
+        "#]],
     );
 }
 

@@ -1,13 +1,14 @@
 //! Random functions are run as they are and again with all splices armed, by a model of control flow: each counter
-//! must be the number of times that its instruction began.
+//! must be the number of times that its place was passed.
 
 mod common;
 
 use common::model::compare;
 use common::random::{case, item};
-use common::{F, requests};
+use common::spots::spots;
+use common::{F, requests_at};
 use kerninst_analysis::Analysis;
-use kerninst_patch::{Boards, Options, Planner, Tactics};
+use kerninst_patch::{Boards, Options, Planner, Spot, Tactics};
 use proptest::prelude::*;
 
 proptest! {
@@ -19,10 +20,11 @@ proptest! {
         items in prop::collection::vec(item(), 1..30),
         before in 0usize..17,
         after in 0usize..17,
-        tactics in prop_oneof![2 => Just(0x7fu8), 2 => any::<u8>().prop_map(|t| t | 0x40)],
+        tactics in prop_oneof![2 => Just(0x77fu16), 2 => any::<u16>().prop_map(|t| t | 0x40)],
         merge in any::<bool>(),
         distance in 0usize..10,
-        chosen in prop::collection::vec(any::<bool>(), 64),
+        chosen in prop_oneof![Just(0.06), Just(0.5)].prop_flat_map(|d| prop::collection::vec(prop::bool::weighted(d), 160)),
+        edges in any::<bool>(),
         decisions in prop::collection::vec(any::<bool>(), 0..200),
     ) {
         let case = case(&items, before, after, true);
@@ -32,12 +34,12 @@ proptest! {
         prop_assume!(f.as_ref().is_some_and(|f| f.is_complete()));
         let f = f.unwrap();
         let options = Options { tactics: Tactics::from_bits_truncate(tactics), merge, distance, ..Options::default() };
-        let offsets: Vec<u64> = f.insns.iter().map(|i| i.addr - F).collect();
-        let offsets: Vec<u64> = offsets.iter().zip(chosen).filter(|(_, c)| *c).map(|(o, _)| *o).collect();
-        let plan = Planner::new(&analysis, options).plan(&requests(&offsets), &mut Boards::new());
+        // Spots of all kinds, or plain points only.
+        let all = spots(&f).into_iter().filter(|s| edges || matches!(s, Spot::Before(_)));
+        let wanted: Vec<Spot> = all.zip(chosen).filter(|(_, c)| *c).map(|(s, _)| s).collect();
+        let plan = Planner::new(&analysis, options).plan(&requests_at(&wanted), &mut Boards::new());
 
-        let addrs: Vec<u64> = offsets.iter().map(|o| F + o).collect();
-        if let Err(why) = compare(&kernel, &f, &addrs, &plan, &decisions) {
+        if let Err(why) = compare(&kernel, &f, &wanted, &plan, &decisions) {
             return Err(TestCaseError::fail(format!("{why}: {plan:#?}")));
         }
     }

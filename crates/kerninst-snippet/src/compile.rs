@@ -1,7 +1,7 @@
 //! From snippets to machine code.
 
 use crate::encode::Emit;
-use crate::{Flags, Free, Reg, Snippet};
+use crate::{Flags, Free, Reg, Snippet, program};
 
 /// What the processor offers beyond the base x86-64 set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,8 +27,84 @@ pub struct Code {
     pub bytes: Vec<u8>,
     /// Changes of the stack depth, in order; the depth is 0 at the start and at the end.
     pub stack: Vec<StackStep>,
-    /// Instructions executed.
+    /// Instructions executed; of programs on the straight way, on which their filters hold and nothing fails.
     pub cost: u32,
+    /// Instructions executed when no filter holds; without programs the same as `cost`.
+    pub cost_filtered: u32,
+    /// Instructions that set a byte: whoever places the code fills in where the bytes are.
+    pub hits: Vec<HitSite>,
+    /// Calls of (and jumps to) kernel addresses: likewise.
+    pub calls: Vec<CallSite>,
+    /// Instructions that may fault: likewise needs their exception table entries.
+    pub faults: Vec<FaultSite>,
+}
+
+/// The 32-bit displacement of a call or jump, which counts from its own end (`R_X86_64_PC32` with an addend of -4). It is left zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CallSite {
+    /// Offset of the displacement.
+    pub offset: u32,
+    /// The kernel address.
+    pub target: u64,
+}
+
+/// An instruction that may fault on memory that it reads or writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FaultSite {
+    /// Its offset.
+    pub offset: u32,
+    /// Offset at which to go on, with all registers and the stack as they are.
+    pub fixup: u32,
+}
+
+impl FaultSite {
+    /// `data` of the exception table entry: `EX_TYPE_DEFAULT` of arch/x86/include/asm/extable_fixup_types.h, without flags. Its
+    /// handler goes on at the fixup and does nothing else, after page faults and general protection faults alike
+    /// (`ex_handler_default` in arch/x86/mm/extable.c; that of user accesses warns of the latter).
+    pub const DATA: u32 = 1;
+}
+
+impl Code {
+    /// Runs `next` after it.
+    fn append(&mut self, next: Code) {
+        let here = self.bytes.len() as u32;
+        self.bytes.extend(next.bytes);
+        self.cost += next.cost;
+        self.cost_filtered += next.cost_filtered;
+        self.stack.extend(next.stack.into_iter().map(|s| StackStep {
+            offset: s.offset + here,
+            ..s
+        }));
+        self.hits.extend(next.hits.into_iter().map(|h| HitSite {
+            offset: h.offset + here,
+            ..h
+        }));
+        self.calls.extend(next.calls.into_iter().map(|c| CallSite {
+            offset: c.offset + here,
+            ..c
+        }));
+        self.faults
+            .extend(next.faults.into_iter().map(|f| FaultSite {
+                offset: f.offset + here,
+                fixup: f.fixup + here,
+            }));
+    }
+}
+
+/// `movb $1, disp(%rip)`, seven bytes: `c6 05`, the displacement (here zero), `01`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct HitSite {
+    /// Offset of the instruction.
+    pub offset: u32,
+    /// Number of the byte.
+    pub flag: u32,
+}
+
+impl HitSite {
+    /// Bytes of the instruction.
+    pub const LEN: u32 = 7;
+    /// Offset of the 32-bit displacement, which counts from the end of the instruction.
+    pub const FIELD: u32 = 2;
 }
 
 /// How the flags that `inc` writes are kept.
@@ -42,28 +118,71 @@ enum Keep {
     Push,
 }
 
-/// Machine code that runs all `snippets`, in order, where `free` may be destroyed and nothing else.
+/// Machine code that runs all `snippets` where `free` may be destroyed and nothing else: first all that count, then programs in
+/// their order.
 ///
 /// At most seven instructions for one counter, one at best. Several counters at one point share what is saved.
 pub fn compile(snippets: &[Snippet], free: Free, features: Features) -> Code {
-    let mut slots = Vec::with_capacity(snippets.len());
-    for s in snippets {
-        match s {
-            Snippet::Count { percpu } => slots.push(*percpu),
+    // What is dead at the point may be live where a program leaves to.
+    let free = match snippets.iter().any(Snippet::leaves) {
+        true => Free::NOTHING,
+        false => free,
+    };
+    let union =
+        |some: &[Snippet], of: fn(&Snippet) -> u16| some.iter().fold(0, |all, s| all | of(s));
+    let free = free.without(union(snippets, Snippet::sets));
+    let reads = union(snippets, Snippet::reads);
+    let mut code = counters(snippets, free.without(reads), features);
+    for (n, snippet) in snippets.iter().enumerate() {
+        if let Snippet::Program(program) = snippet {
+            // What comes after it must find what it reads.
+            let later = snippets.get(n + 1..).unwrap_or_default();
+            let later = union(later, Snippet::reads);
+            code.append(program::compile(program, free.without(later)));
         }
     }
-    if slots.is_empty() {
-        return Code::default();
+    code
+}
+
+/// The snippets that count.
+fn counters(snippets: &[Snippet], free: Free, features: Features) -> Code {
+    let mut e = Emit::new();
+    let mut hits = Vec::new();
+    for s in snippets {
+        match s {
+            Snippet::Count { .. } => {}
+            Snippet::Hit { flag } => {
+                let offset = e.bytes.len() as u32;
+                hits.push(HitSite {
+                    offset,
+                    flag: *flag,
+                });
+                e.set_byte();
+            }
+            Snippet::Program(_) => {}
+        }
+    }
+    let slots = snippets.iter().filter_map(|s| match s {
+        Snippet::Count { percpu } => Some(*percpu),
+        Snippet::Hit { .. } | Snippet::Program(_) => None,
+    });
+    if slots.clone().next().is_none() {
+        return Code {
+            bytes: e.bytes,
+            cost: e.instructions,
+            cost_filtered: e.instructions,
+            hits,
+            ..Code::default()
+        };
     }
 
-    let far = slots.iter().any(|s| disp32(*s).is_none());
+    let far = slots.clone().any(|s| disp32(s).is_none());
     let Choice {
         keep,
         scratch,
         spill,
     } = choose(free, features, far);
 
-    let mut e = Emit::default();
     // The register goes first and comes back last: popping it does not touch the flags.
     if spill {
         e.push(scratch);
@@ -104,6 +223,9 @@ pub fn compile(snippets: &[Snippet], free: Free, features: Features) -> Code {
         bytes: e.bytes,
         stack: e.steps,
         cost: e.instructions,
+        cost_filtered: e.instructions,
+        hits,
+        ..Code::default()
     }
 }
 

@@ -12,6 +12,14 @@ pub(crate) struct Emit {
 }
 
 impl Emit {
+    pub fn new() -> Emit {
+        Emit {
+            // One counter takes fewer.
+            bytes: Vec::with_capacity(32),
+            ..Emit::default()
+        }
+    }
+
     fn put(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         self.instructions += 1;
@@ -71,6 +79,11 @@ impl Emit {
     /// `add $0x7f, %al`: sets OF exactly when al was 1.
     pub fn restore_of_from_al(&mut self) {
         self.put(&[0x04, 0x7f]);
+    }
+
+    /// `movb $1, disp(%rip)`, with the displacement left zero.
+    pub fn set_byte(&mut self) {
+        self.put(&[0xc6, 0x05, 0, 0, 0, 0, 0x01]);
     }
 
     /// `movabs $value, %reg`.

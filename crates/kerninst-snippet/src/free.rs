@@ -117,6 +117,16 @@ impl Free {
         }
     }
 
+    /// The same without these registers (bits by hardware number): somebody reads them later although they are dead.
+    pub fn without(self, regs: u16) -> Free {
+        Free::new(self.regs & !regs, self.flags)
+    }
+
+    /// Free registers as bits by hardware number.
+    pub(crate) fn mask(self) -> u16 {
+        self.regs
+    }
+
     /// Free registers, lowest number first.
     pub fn regs(self) -> impl Iterator<Item = Reg> {
         (0..16u8)

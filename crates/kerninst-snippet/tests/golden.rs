@@ -335,3 +335,36 @@ fn nothing_to_do_is_no_code() {
     "#]],
     );
 }
+
+/// Would catch a mark that needs a register or flags, or whose displacement is told at the wrong place.
+#[test]
+fn marks() {
+    let nothing = Free::new(0, Flags::NONE);
+    let code = compile(
+        &[Snippet::Hit { flag: 3 }, Snippet::Hit { flag: 70_000 }],
+        nothing,
+        Features::default(),
+    );
+    expect![[r#"
+        movb $1,7
+        movb $1,0xE
+        cost 2
+    "#]]
+    .assert_eq(&listing(&code));
+    let hits: Vec<(u32, u32)> = code.hits.iter().map(|h| (h.offset, h.flag)).collect();
+    assert_eq!(hits, [(0, 3), (7, 70_000)]);
+    // Beside a counter, which may push: the stack is told from the right place on.
+    let both = [Snippet::Hit { flag: 1 }, Snippet::Count { percpu: FAR }];
+    let code = compile(&both, nothing, Features::default());
+    expect![[r#"
+        movb $1,7
+        push %rax  ; +8
+        pushf  ; +16
+        movabs $0x60757FC01238,%rax
+        incq %gs:(%rax)
+        popf  ; +8
+        pop %rax  ; +0
+        cost 7
+    "#]]
+    .assert_eq(&listing(&code));
+}

@@ -4,7 +4,7 @@
 use crate::kill::nothing_left;
 use crate::text::Snapshot;
 use crate::{Failure, arm, live};
-use kerninst::{Point, PointKind};
+use kerninst::Point;
 use kerninst_analysis::{Analysis, Sites};
 use std::collections::BTreeSet;
 
@@ -21,14 +21,7 @@ pub fn run() -> Result<(), Failure> {
             .insn_at(entry.insn)
             .is_some_and(|i| i.sites.contains(Sites::EXTABLE));
         if known && seen.insert(entry.insn) {
-            points.push(Point {
-                probe: 0,
-                function: function.id.clone(),
-                entry: function.entry(),
-                addr: entry.insn,
-                kind: PointKind::Insn,
-                candidates: Vec::new(),
-            });
+            points.push(Point::insn(0, &function, entry.insn));
         }
     }
     calls("before")?;

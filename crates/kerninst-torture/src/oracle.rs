@@ -5,18 +5,22 @@
 //! address in the patch that follows the counter.
 
 use crate::random::Random;
-use crate::{Failure, arm, live};
-use kerninst::{Point, PointKind};
+use crate::{Failure, live};
+use kerninst::{ArmOptions, Means, Owners, Point, Session};
 use kerninst_analysis::{Analysis, Sites};
+use kerninst_patch::{Boards, Options, Planner, Tactic};
 
-pub fn run(wanted: usize, seed: u64, command: &str) -> Result<(), Failure> {
+pub fn run(wanted: usize, seed: u64, tactic: Option<&str>, command: &str) -> Result<(), Failure> {
     let kernel = live()?;
     let analysis = Analysis::new(&kernel);
     let functions = analysis.functions();
     let mut random = Random::new(seed);
     let mut points: Vec<Point> = Vec::new();
     let mut tries = 0;
-    while points.len() < wanted && tries < wanted * 4 {
+    // Rare tactics take more looking.
+    let most = wanted * if tactic.is_some() { 40 } else { 4 };
+    let planner = Planner::new(&analysis, Options::default());
+    while points.len() < wanted && tries < most {
         tries += 1;
         let Some(id) = functions.get(random.below(functions.len() as u64) as usize) else {
             break;
@@ -24,6 +28,17 @@ pub fn run(wanted: usize, seed: u64, command: &str) -> Result<(), Failure> {
         let Some(function) = analysis.function_at(id.start) else {
             continue;
         };
+        if let Some(tactic) = tactic {
+            let survey = planner.survey(&function, &Boards::new());
+            let fits = |t: &Result<Tactic, _>| t.as_ref().is_ok_and(|t| t.name() == tactic);
+            let fitting = function.insns.iter().zip(survey).filter(|(_, t)| fits(t));
+            for (insn, _) in fitting.take(6) {
+                if points.iter().all(|p| p.addr != insn.addr) {
+                    points.push(Point::insn(0, &function, insn.addr));
+                }
+            }
+            continue;
+        }
         // Several of a function: they share splices, which is where mistakes would be.
         for _ in 0..1 + random.below(6) {
             let Some(insn) = function
@@ -33,18 +48,20 @@ pub fn run(wanted: usize, seed: u64, command: &str) -> Result<(), Failure> {
                 continue;
             };
             if points.iter().all(|p| p.addr != insn.addr) {
-                points.push(Point {
-                    probe: 0,
-                    function: function.id.clone(),
-                    entry: function.entry(),
-                    addr: insn.addr,
-                    kind: PointKind::Insn,
-                    candidates: Vec::new(),
-                });
+                points.push(Point::insn(0, &function, insn.addr));
             }
         }
     }
-    let session = arm(&analysis, &points)?;
+    let means = match tactic {
+        Some(_) => Means::Splices,
+        None => Means::default(),
+    };
+    let options = ArmOptions {
+        means,
+        ..ArmOptions::default()
+    };
+    let session =
+        Session::arm(&analysis, &points, &Owners::live(), options).map_err(|e| e.to_string())?;
     // An instruction that faults is executed again: the emulator counts both attempts, the counter before it one.
     let may_fault = |addr: u64| {
         let function = analysis.function_at(addr);
@@ -53,12 +70,18 @@ pub fn run(wanted: usize, seed: u64, command: &str) -> Result<(), Failure> {
                 .is_some_and(|i| i.sites.contains(Sites::EXTABLE))
         })
     };
-    let rows: Vec<(String, u64, String, bool)> = session
+    let rows: Vec<(String, String, String, bool)> = session
         .points()
         .iter()
         .map(|p| {
             let faults = may_fault(p.point.addr);
-            (p.point.label(), p.copy, p.tactic.to_string(), faults)
+            let copies: Vec<String> = p.copies.iter().map(|c| format!("{c:x}")).collect();
+            (
+                p.point.label(),
+                copies.join(","),
+                p.tactic.to_string(),
+                faults,
+            )
         })
         .collect();
     let refused = session.refused().len();
@@ -71,7 +94,7 @@ pub fn run(wanted: usize, seed: u64, command: &str) -> Result<(), Failure> {
     let (counts, report) = session.finish().map_err(|e| e.to_string())?;
     let counts = counts.ok_or_else(|| format!("no final counts: {:?}", report.waiting))?;
     for ((label, copy, tactic, faults), count) in rows.iter().zip(&counts.counts) {
-        let row = serde_json::json!({"point": label, "copy": format!("{copy:x}"), "tactic": tactic, "may_fault": faults, "count": count.total()});
+        let row = serde_json::json!({"point": label, "copy": copy, "tactic": tactic, "may_fault": faults, "count": count.total()});
         println!("{row}");
     }
     println!(

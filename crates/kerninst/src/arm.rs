@@ -1,13 +1,18 @@
 //! From planned splices to written sites.
 
-use crate::error::ArmError;
-use kerninst_driver::abi::{Site, site, state};
+use crate::error::{ArmError, SessionError};
+use crate::hits::Hits;
+use crate::owners::{Conflict, Owner, Owners};
+use crate::plan::PlannedSession;
+use kerninst_analysis::{Analysis, Sites};
+use kerninst_driver::abi::{Check, MAX_CHECKS, MAX_SITES, Site, site, state};
 use kerninst_driver::{
     BatchId, Device, NotClear, PatchText, load_patch_module, unload_patch_module,
 };
 use kerninst_kernel::Kernel;
-use kerninst_patch::{ModuleInfo, PatchModule, SiteBytes, Splice, Tactic};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use kerninst_patch::{ModuleInfo, PatchModule, SiteBytes, Splice, Spot, Tactic};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 /// What is armed.
@@ -21,13 +26,32 @@ pub(crate) struct Armed {
     pub(crate) module: String,
     /// Size of the patch module's text.
     pub(crate) code_bytes: u64,
-    /// By site and point: address of the point's copy.
-    pub(crate) copies: HashMap<(u64, u64), u64>,
+    /// By spot: addresses of the point's copies.
+    pub(crate) copies: FxHashMap<Spot, Vec<u64>>,
+    /// Instructions that set a byte.
+    pub(crate) hits: Hits,
+    /// The patch module's text.
+    text: Option<PatchText>,
     /// Address and bytes of each site, to look whether they are still there.
     expected: BTreeMap<u64, Vec<u8>>,
 }
 
 impl Armed {
+    /// Takes out the instructions that have set their byte; how many.
+    pub(crate) fn take_out_hit(&mut self, device: &Device) -> Result<usize, SessionError> {
+        let Some(text) = &self.text else {
+            return Ok(0);
+        };
+        let sites = self.hits.done()?;
+        for part in parts(&sites, MAX_SITES as usize) {
+            let batch = device.poke(part, &[], text);
+            self.batches
+                .push(batch.map_err(|e| SessionError::TakeOut(e.to_string()))?);
+        }
+        self.hits.forget(&sites);
+        Ok(sites.len())
+    }
+
     /// Sites that hold other bytes now, as far as they can be read.
     /// Those of a module that was unloaded are nobody's.
     pub(crate) fn foreign_sites(&self, kernel: &Kernel, device: &Device) -> u32 {
@@ -84,10 +108,14 @@ pub(crate) fn module_info(kernel: &Kernel, name: &str) -> Result<ModuleInfo, Arm
 /// Builds and loads the patches of all splices, then writes the sites.
 pub(crate) fn arm(
     device: &Device,
-    kernel: &Kernel,
-    splices: &[Splice],
+    analysis: &Analysis<'_>,
+    planned: &PlannedSession,
     patience: Duration,
 ) -> Result<Armed, ArmError> {
+    let kernel = analysis.kernel();
+    let splices = planned.splices.as_slice();
+    // Before anything is loaded: it may refuse.
+    let checks = checks(analysis, planned)?;
     let name = module_name();
     let mut module = PatchModule::new(&module_info(kernel, &name)?);
     let offsets: Vec<u64> = splices
@@ -97,7 +125,7 @@ pub(crate) fn arm(
     let code_bytes = module.len();
     let image = module.build().map_err(|e| ArmError::Build(e.to_string()))?;
     let text = load_patch_module(&name, &image, code_bytes)?;
-    let result = write(device, splices, &offsets, &text, patience);
+    let result = write(device, splices, &offsets, &checks, &text, patience);
     match result {
         Ok(mut armed) => {
             armed.code_bytes = code_bytes;
@@ -112,15 +140,94 @@ pub(crate) fn arm(
     }
 }
 
+/// Instructions behind the overwritten bytes that a patch, or a version, runs in place of the original ones. A kprobe that was
+/// set there since the picture was taken would be passed by, so the driver compares them, but for what the kernel itself
+/// rewrites. Where versions are so many that this is more than the driver takes, the kernel's list of kprobes is asked.
+fn checks(analysis: &Analysis<'_>, planned: &PlannedSession) -> Result<Vec<Check>, ArmError> {
+    let mut checks = Vec::new();
+    let versions: HashSet<u64> = planned.versions.iter().map(|v| v.site).collect();
+    let lengths = planned
+        .splices
+        .iter()
+        .map(|s| u64::from(s.displaced))
+        .sum::<u64>();
+    let too_many = lengths > u64::from(MAX_CHECKS);
+    if too_many {
+        no_kprobes_in(planned)?;
+    }
+    for splice in &planned.splices {
+        let version = versions.contains(&splice.site);
+        if version && too_many {
+            continue;
+        }
+        let Some(function) = analysis.function_at(splice.site) else {
+            continue;
+        };
+        let Some(first) = function.index_at(splice.site) else {
+            continue;
+        };
+        let (from, count) = match version {
+            true => (0, usize::MAX),
+            false => (first, splice.displaced as usize),
+        };
+        for insn in function.insns.iter().skip(from).take(count) {
+            let own = splice.range();
+            if insn.sites.intersects(Sites::MANAGED) || own.contains(&insn.addr) {
+                continue;
+            }
+            let len = usize::from(insn.len);
+            let Some(bytes) = analysis.kernel().bytes(insn.addr, len) else {
+                continue;
+            };
+            let mut check = Check {
+                addr: insn.addr,
+                len: insn.len,
+                ..Check::default()
+            };
+            for (to, from) in check.bytes.iter_mut().zip(bytes) {
+                *to = *from;
+            }
+            checks.push(check);
+        }
+    }
+    // Splices may share what they displace.
+    checks.sort_by_key(|c| c.addr);
+    checks.dedup_by_key(|c| c.addr);
+    Ok(checks)
+}
+
+/// Fails if somebody set a kprobe in the body of a function since it was planned to have a version.
+fn no_kprobes_in(planned: &PlannedSession) -> Result<(), ArmError> {
+    let owners = Owners::live();
+    let inside = |addr: u64| {
+        planned
+            .versions
+            .iter()
+            .find(|v| v.ranges.iter().any(|r| r.contains(&addr)))
+    };
+    for (addr, owner) in owners.kprobes() {
+        if let (Some(v), Owner::Kprobe { ftrace: false, .. }) = (inside(addr), owner) {
+            return Err(ArmError::Conflict(Conflict {
+                place: v.function.clone(),
+                owner: owner.clone(),
+            }));
+        }
+    }
+    Ok(())
+}
+
 fn write(
     device: &Device,
     splices: &[Splice],
     offsets: &[u64],
+    checks: &[Check],
     text: &PatchText,
     patience: Duration,
 ) -> Result<Armed, ArmError> {
     let mut armed = Armed {
         module: text.name.clone(),
+        text: Some(text.clone()),
+        hits: Hits::of(splices, offsets, text)?,
         ..Armed::default()
     };
     let mut first = Vec::new();
@@ -130,10 +237,11 @@ fn write(
             .site_bytes(text.base + offset)
             .map_err(|e| ArmError::Reach(e.to_string()))?;
         for p in &splice.points {
-            armed.copies.insert(
-                (splice.site, p.addr),
-                text.base + offset + u64::from(p.copy),
-            );
+            armed
+                .copies
+                .entry(p.at)
+                .or_default()
+                .push(text.base + offset + u64::from(p.copy));
         }
         if splice.tactic == Tactic::Run {
             // First the int3, whose trap leads to the patch; the jump follows when nobody is inside the run.
@@ -160,11 +268,33 @@ fn write(
         };
         push_head_and_tail(&mut first, &mut armed, splice, &bytes, kind, &splice.old);
     }
-    armed.batches.push(device.poke(&first, text)?);
+    for (n, part) in parts(&first, MAX_SITES as usize).enumerate() {
+        // What is compared is compared before the first byte is written.
+        let checks = if n == 0 { checks } else { &[] };
+        armed.batches.push(device.poke(part, checks, text)?);
+    }
     if !runs.is_empty() {
         finish_runs(device, &runs, text, patience, &mut armed)?;
     }
     Ok(armed)
+}
+
+/// Pieces of at most `most` sites that one `POKE` takes each. A board is in the same piece as, or an earlier one than, what
+/// leads to it, and a tail is with its head: sites are made in that order.
+fn parts(sites: &[Site], most: usize) -> impl Iterator<Item = &[Site]> {
+    let mut rest = sites;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let mut at = rest.len().min(most.max(2));
+        if at < rest.len() && rest.get(at).is_some_and(|s| s.kind == site::TAIL) {
+            at -= 1;
+        }
+        let (part, later) = rest.split_at(at);
+        rest = later;
+        Some(part)
+    })
 }
 
 /// The second step of `run` sites: those that nobody is inside of become jumps, the others stay an `int3`.
@@ -194,8 +324,8 @@ fn finish_runs(
         }
         push_head_and_tail(&mut second, armed, splice, bytes, site::LIVE, &old);
     }
-    if !second.is_empty() {
-        armed.batches.push(device.poke(&second, text)?);
+    for part in parts(&second, MAX_SITES as usize) {
+        armed.batches.push(device.poke(part, &[], text)?);
     }
     Ok(())
 }
@@ -231,7 +361,7 @@ fn push_head_and_tail(
     }
 }
 
-fn new_site(addr: u64, kind: u8, old: &[u8], new: &[u8], patch: u64) -> Site {
+pub(crate) fn new_site(addr: u64, kind: u8, old: &[u8], new: &[u8], patch: u64) -> Site {
     let mut site = Site {
         addr,
         patch,

@@ -1,11 +1,12 @@
 //! Freeing what is disarmed: patches in which no task is any more.
 
 use crate::error::SessionError;
-use kerninst_driver::abi::Batch;
+use kerninst_driver::abi::{Batch, Pair};
 use kerninst_driver::{
     BatchId, DRIVER_NAME, Device, DeviceError, Driver, NotClear, unload_patch_module,
 };
 use kerninst_kernel::Kernel;
+use kerninst_patch::RETURNS;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -31,14 +32,32 @@ pub(crate) fn name_of(batch: &Batch) -> String {
 
 /// Restores what can be restored of every batch, and frees those whose patch nobody is in.
 pub(crate) fn collect(device: &Device, patience: Duration) -> Result<Collected, SessionError> {
-    collect_with(device, patience, |_| Ok(()))
+    collect_with(device, patience, |_, _| Ok(()))
 }
 
-/// As [`collect`]; `still` is called with the name of each patch module that nobody is in any more, before it is freed.
+/// Visits of versions that were under way when they were disarmed: their tasks went on in the original.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnderWay {
+    /// By return address of the call, in the original: how many visits were below it.
+    pub calls: Vec<(u64, u64)>,
+    /// Tasks whose visits could not be counted.
+    pub unsure: u32,
+}
+
+fn left(pairs: &[Pair], unsure: u32) -> UnderWay {
+    let seen = pairs.iter().filter(|p| p.visits > 0);
+    UnderWay {
+        calls: seen.map(|p| (p.to, u64::from(p.visits))).collect(),
+        unsure,
+    }
+}
+
+/// As [`collect`]; `still` is called with the name of each patch module that nobody is in any more, and with the visits that
+/// left it for the original, before it is freed.
 pub(crate) fn collect_with(
     device: &Device,
     patience: Duration,
-    mut still: impl FnMut(&str) -> Result<(), SessionError>,
+    mut still: impl FnMut(&str, &UnderWay) -> Result<(), SessionError>,
 ) -> Result<Collected, SessionError> {
     let mut collected = Collected::default();
     // Newest first, as the driver lists them: a later batch may stand on an earlier one's site.
@@ -48,9 +67,13 @@ pub(crate) fn collect_with(
         if report.stuck > 0 {
             collected.left += 1;
             collected.waiting = Some(format!(
-                "{} sites were written over by somebody else (a kprobe?) and stay as they are, with their patches, \
+                "{} written over by somebody else (a kprobe?) and left as found, with the patches, \
                  until that is removed: then run `kerninst reset`",
-                report.stuck
+                if report.stuck == 1 {
+                    "1 site was".into()
+                } else {
+                    format!("{} sites were", report.stuck)
+                }
             ));
             continue;
         }
@@ -59,6 +82,8 @@ pub(crate) fn collect_with(
     for (module, batches) in by_module {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         ranges.extend(batches.iter().map(|b| (b.text, b.text + b.text_len)));
+        // They share the module's text.
+        ranges.dedup();
         for batch in &batches {
             let sites = device.sites(BatchId(batch.id))?;
             let is_board =
@@ -70,7 +95,20 @@ pub(crate) fn collect_with(
                     .map(|s| (s.addr, s.addr + u64::from(s.len))),
             );
         }
-        match device.prove_clear(&ranges, patience) {
+        // Tasks that sleep below a call of a version go on in the original.
+        let mut pairs = match batches.first() {
+            Some(b) => kerninst_driver::returns(&module, RETURNS, b.text),
+            None => Vec::new(),
+        };
+        let mut unsure = 0;
+        let first = batches.first().map(|b| BatchId(b.id));
+        let proof = device.prove_clear_while(&ranges, patience, || {
+            if let (Some(batch), false) = (first, pairs.is_empty()) {
+                unsure += device.migrate(batch, &mut pairs)?.unsure;
+            }
+            Ok(())
+        });
+        match proof {
             Ok(()) => {}
             Err(e @ NotClear::Blocked(_)) => {
                 collected.left += batches.len() as u32;
@@ -79,7 +117,7 @@ pub(crate) fn collect_with(
             }
             Err(e) => return Err(e.into()),
         }
-        still(&module)?;
+        still(&module, &left(&pairs, unsure))?;
         let mut all = true;
         for batch in &batches {
             if device.forget(BatchId(batch.id))? {

@@ -32,21 +32,23 @@ impl Slots {
         Ok(Slots { areas })
     }
 
-    /// Per-CPU pointer of a slot.
-    pub(crate) fn pointer(&self, slot: usize) -> u64 {
-        let mut first = 0;
-        for area in &self.areas {
-            if slot - first < area.counters as usize {
-                return area.pointer + 8 * (slot - first) as u64;
-            }
-            first += area.counters as usize;
-        }
-        0
+    /// None.
+    pub(crate) fn none() -> Slots {
+        Slots { areas: Vec::new() }
     }
 
-    /// Number of slots.
-    pub(crate) fn len(&self) -> usize {
-        self.areas.iter().map(|a| a.counters as usize).sum()
+    /// Per-CPU pointer of a slot.
+    pub(crate) fn pointer(&self, slot: usize) -> u64 {
+        // All areas but the first, which may be near, and the last have the same size.
+        let near = self.areas.first().map_or(0, |a| a.counters as usize);
+        let (area, within) = match slot.checked_sub(near) {
+            None => (0, slot),
+            Some(after) => (1 + after / PER_AREA, after % PER_AREA),
+        };
+        match self.areas.get(area) {
+            Some(a) if within < a.counters as usize => a.pointer + 8 * within as u64,
+            _ => 0,
+        }
     }
 
     /// All slots, each with its counts by CPU.

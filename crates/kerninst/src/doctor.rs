@@ -118,7 +118,8 @@ fn lockdown(report: &mut Report) {
         Some(state) if !state.contains("[none]") => report.add(
             "lockdown",
             Verdict::Bad,
-            format!("the kernel is locked down ({state}), normally by secure boot: neither unsigned modules nor /proc/kcore; only switching secure boot off helps"),
+            format!("the kernel is locked down ({state}), normally by secure boot: no unsigned modules{}; only switching secure boot off helps",
+                if state.contains("[confidentiality]") { ", no /proc/kcore" } else { "" }),
         ),
         Some(_) => report.add("lockdown", Verdict::Ok, "none"),
         None => report.add("lockdown", Verdict::Ok, "not reported by this kernel (securityfs not mounted, or not built in)"),
@@ -148,6 +149,11 @@ fn modules(report: &mut Report) {
             Verdict::Bad,
             "only signed modules are loaded (module.sig_enforce): boot without that",
         ),
+        // Said already.
+        _ if report
+            .checks
+            .iter()
+            .any(|c| c.name == "lockdown" && c.verdict == Verdict::Bad) => {}
         _ => report.add(
             "modules",
             Verdict::Ok,
@@ -177,13 +183,7 @@ fn symbols(report: &mut Report) {
         Some(_) => report.add("BTF", Verdict::Ok, "/sys/kernel/btf/vmlinux tells the layout of structures"),
         None => report.add("BTF", Verdict::Bad, "no usable /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF): the layout of structures is unknown"),
     }
-    for missing in &kernel.tables().missing {
-        report.add(
-            "site tables",
-            Verdict::Note,
-            format!("{}: {}", missing.table, missing.reason),
-        );
-    }
+    site_tables(report, &kernel);
     match complete(&kernel) {
         Ok(image) => report.add(
             "driver",
@@ -192,6 +192,32 @@ fn symbols(report: &mut Report) {
         ),
         Err(e @ CompleteError::Missing(_)) => report.add("driver", Verdict::Bad, e.to_string()),
         Err(e @ CompleteError::Object(_)) => report.add("driver", Verdict::Bad, e.to_string()),
+    }
+}
+
+/// One line for each reason. What every kernel frees after boot is no restriction: live text needs none of it.
+fn site_tables(report: &mut Report, kernel: &Kernel) {
+    let mut by_reason: std::collections::BTreeMap<&str, Vec<&str>> = Default::default();
+    for missing in &kernel.tables().missing {
+        by_reason
+            .entry(&missing.reason)
+            .or_default()
+            .push(missing.table);
+    }
+    for (reason, tables) in by_reason {
+        let (verdict, why) = if reason.starts_with("the kernel frees this table") {
+            (
+                Verdict::Ok,
+                "freed by the kernel after boot, and not needed here",
+            )
+        } else {
+            (Verdict::Note, reason)
+        };
+        report.add(
+            "site tables",
+            verdict,
+            format!("{}: {why}", tables.join(", ")),
+        );
     }
 }
 

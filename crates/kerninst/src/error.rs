@@ -70,6 +70,36 @@ pub enum ResolveError {
         /// The address.
         addr: u64,
     },
+    /// There is no such edge.
+    #[error(
+        "{probe}: no edge of {function} leads from block {from} to block {to}{}",
+        leads_to(to_blocks)
+    )]
+    NoEdge {
+        /// The probe.
+        probe: String,
+        /// The function.
+        function: String,
+        /// The block that it would leave.
+        from: u32,
+        /// The block that it would lead to.
+        to: u32,
+        /// Where that block's edges lead.
+        to_blocks: Vec<u32>,
+    },
+    /// The function calls nobody of that name.
+    #[error("{probe}: {function} has no call of {callee} that can be told before it runs{}",
+        if *indirect > 0 { format!("; {indirect} of its calls go through pointers: call:{function}->* has them") } else { String::new() })]
+    NoCall {
+        /// The probe.
+        probe: String,
+        /// The function.
+        function: String,
+        /// The callee's name.
+        callee: String,
+        /// Calls through pointers.
+        indirect: usize,
+    },
     /// There are fewer blocks.
     #[error("{probe}: {function} has blocks 0 to {last}")]
     NoBlock {
@@ -80,6 +110,16 @@ pub enum ResolveError {
         /// Its last block's number.
         last: usize,
     },
+}
+
+fn leads_to(blocks: &[u32]) -> String {
+    match blocks {
+        [] => String::new(),
+        blocks => {
+            let list: Vec<String> = blocks.iter().map(u32::to_string).collect();
+            format!("; that block leads to {}", list.join(", "))
+        }
+    }
 }
 
 fn suggestion(similar: &[String]) -> String {
@@ -134,4 +174,13 @@ pub enum SessionError {
     /// The proof that code can be freed failed.
     #[error(transparent)]
     NotClear(#[from] NotClear),
+    /// The bytes that points set cannot be read.
+    #[error("what was executed cannot be read from the patch module: {0}")]
+    Hits(String),
+    /// What programs left in memory cannot be read, or changed.
+    #[error("{0}")]
+    Data(String),
+    /// A point that was executed cannot be taken out.
+    #[error("a point that was executed cannot be taken out: {0}")]
+    TakeOut(String),
 }

@@ -1,6 +1,8 @@
 //! Who else has changed, or will change, kernel text: kprobes, ftrace, livepatch.
 
+use crate::sleepers::Sleepers;
 use kerninst_analysis::Function;
+use kerninst_kernel::Kernel;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -46,15 +48,32 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// What is known of other users of kernel text.
+/// A function that a livepatch has replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Livepatched {
+    /// Module, or `vmlinux`.
+    object: String,
+    /// Name.
+    function: String,
+    /// Which of that name in its module, from 1 on.
+    position: usize,
+    /// The livepatch.
+    patch: String,
+    /// Address of its entry, if it could be found: several names may have it.
+    addr: Option<u64>,
+}
+
+/// What is known of other users of kernel text, and of who runs it.
 #[derive(Clone, Debug, Default)]
 pub struct Owners {
     /// kprobes that change text, by address (those through ftrace do not touch more than the fentry site).
     kprobes: BTreeMap<u64, Owner>,
-    /// Livepatched functions: (module or `vmlinux`, function) to patch.
-    livepatched: Vec<(String, String, String)>,
+    /// Livepatched functions.
+    livepatched: Vec<Livepatched>,
     /// False: debugfs is not mounted, so kprobes are unknown until arming (the driver asks the kernel itself).
     pub kprobes_known: bool,
+    /// Who sleeps where.
+    sleepers: Sleepers,
 }
 
 impl Owners {
@@ -63,9 +82,26 @@ impl Owners {
         let list = std::fs::read_to_string("/sys/kernel/debug/kprobes/list");
         Owners {
             kprobes: list.as_deref().map(parse_kprobes).unwrap_or_default(),
-            livepatched: livepatched(Path::new("/sys/kernel/livepatch")),
+            livepatched: located(livepatched(Path::new("/sys/kernel/livepatch")), || {
+                std::fs::read_to_string("/proc/kallsyms").unwrap_or_default()
+            }),
             kprobes_known: list.is_ok(),
+            sleepers: Sleepers::now(),
         }
+    }
+
+    /// Those of a kernel: nobody, where it is a file.
+    pub fn of(kernel: &Kernel) -> Owners {
+        if kernel.is_live() {
+            Owners::live()
+        } else {
+            Owners::default()
+        }
+    }
+
+    /// Does a kernel thread run this function, which it may never leave?
+    pub fn is_loop(&self, function: &Function) -> bool {
+        self.sleepers.is_loop(&function.name)
     }
 
     /// The kprobe whose bytes (16 before, 5 after: an optimised one copies that much) touch `addr`.
@@ -80,11 +116,12 @@ impl Owners {
     /// The livepatch that has replaced a function.
     pub fn livepatch_of(&self, function: &Function) -> Option<Owner> {
         let module = function.module.as_deref().unwrap_or("vmlinux");
-        let found = self
-            .livepatched
-            .iter()
-            .find(|(m, f, _)| m == module && *f == function.name)?;
-        Some(Owner::Livepatch(found.2.clone()))
+        let is_it = |l: &&Livepatched| match l.addr {
+            Some(addr) => addr == function.entry(),
+            None => l.object == module && l.function == function.name,
+        };
+        let found = self.livepatched.iter().find(is_it)?;
+        Some(Owner::Livepatch(found.patch.clone()))
     }
 
     /// All kprobes.
@@ -96,7 +133,7 @@ impl Owners {
     pub fn livepatches(&self) -> impl Iterator<Item = (&str, &str)> {
         self.livepatched
             .iter()
-            .map(|(_, f, p)| (f.as_str(), p.as_str()))
+            .map(|l| (l.function.as_str(), l.patch.as_str()))
     }
 }
 
@@ -126,7 +163,7 @@ fn parse_kprobes(text: &str) -> BTreeMap<u64, Owner> {
 }
 
 /// `/sys/kernel/livepatch/PATCH/OBJECT/FUNCTION,SYMPOS/` of enabled patches (Documentation/ABI/testing/sysfs-kernel-livepatch).
-fn livepatched(root: &Path) -> Vec<(String, String, String)> {
+fn livepatched(root: &Path) -> Vec<Livepatched> {
     let mut out = Vec::new();
     let names = |dir: &Path| -> Vec<String> {
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
@@ -142,8 +179,14 @@ fn livepatched(root: &Path) -> Vec<(String, String, String)> {
         }
         for object in names(&dir) {
             for function in names(&dir.join(&object)) {
-                if let Some((name, _)) = function.rsplit_once(',') {
-                    out.push((object.clone(), name.to_string(), patch.clone()));
+                if let Some((name, position)) = function.rsplit_once(',') {
+                    out.push(Livepatched {
+                        object: object.clone(),
+                        function: name.to_string(),
+                        position: position.parse().unwrap_or(1),
+                        patch: patch.clone(),
+                        addr: None,
+                    });
                 }
             }
         }
@@ -151,9 +194,62 @@ fn livepatched(root: &Path) -> Vec<(String, String, String)> {
     out
 }
 
+/// Fills in addresses from kallsyms, which is read only if there is anything to look for.
+fn located(mut patched: Vec<Livepatched>, kallsyms: impl FnOnce() -> String) -> Vec<Livepatched> {
+    if patched.is_empty() {
+        return patched;
+    }
+    let text = kallsyms();
+    for l in &mut patched {
+        let named = text.lines().filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let addr = u64::from_str_radix(words.next()?, 16).ok()?;
+            let name = words.nth(1)?;
+            let module = words.next().unwrap_or("[vmlinux]");
+            let module = module.trim_start_matches('[').trim_end_matches(']');
+            (name == l.function && module == l.object && addr != 0).then_some(addr)
+        });
+        let mut all: Vec<u64> = named.collect();
+        all.sort_unstable();
+        l.addr = all.get(l.position.saturating_sub(1)).copied();
+    }
+    patched
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Would catch a livepatched function that is not recognised by another of its names, or mistaken for its namesake.
+    #[test]
+    fn livepatched_functions_are_found_by_address() {
+        let entry = |function: &str, position| Livepatched {
+            object: "vmlinux".into(),
+            function: function.into(),
+            position,
+            patch: "p".into(),
+            addr: None,
+        };
+        let patched = vec![
+            entry("__x64_sys_getppid", 1),
+            entry("twin", 2),
+            entry("gone", 1),
+        ];
+        let text = "ffffffff81000100 t __do_sys_getppid\nffffffff81000100 T __x64_sys_getppid\n\
+            ffffffff81000300 t twin\nffffffff81000200 t twin\nffffffffc0000000 t gone\t[other]\n";
+        let found: Vec<_> = located(patched, || text.into())
+            .iter()
+            .map(|l| l.addr)
+            .collect();
+        assert_eq!(
+            found,
+            [
+                Some(0xffff_ffff_8100_0100),
+                Some(0xffff_ffff_8100_0300),
+                None
+            ]
+        );
+    }
 
     /// Would catch a kprobe that is overlooked, or an ftrace-based one that needlessly refuses a point.
     #[test]

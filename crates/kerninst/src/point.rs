@@ -1,6 +1,7 @@
 //! Points that probes resolve to.
 
-use kerninst_analysis::ExitKind;
+use kerninst_analysis::{ExitKind, Function, Operand};
+use kerninst_patch::Spot;
 
 /// One instrumentation point, and what it stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +12,9 @@ pub struct Point {
     pub function: String,
     /// Address of the function's entry.
     pub entry: u64,
-    /// The instruction before which code is inserted. For a block, the first candidate of `candidates`.
+    /// Where code is inserted: before an instruction, or on an edge of it.
+    pub at: Spot,
+    /// Address of that instruction.
     pub addr: u64,
     /// What the count of this point means.
     pub kind: PointKind,
@@ -31,9 +34,43 @@ pub enum PointKind {
     Exit(ExitKind),
     /// Executions of the block of this number.
     Block(u32),
+    /// Passages from one block to another.
+    Edge(u32, u32),
+    /// Calls.
+    Call(Callee),
+}
+
+/// Whom a call calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Callee {
+    /// The function at this address (of a static call: the one that it leads to now).
+    Direct(u64),
+    /// Whatever the operand says when it is executed.
+    Indirect(Operand),
 }
 
 impl Point {
+    /// The point before the instruction at `addr` of `function`.
+    pub fn insn(probe: usize, function: &Function, addr: u64) -> Point {
+        Point {
+            probe,
+            function: function.id.clone(),
+            entry: function.entry(),
+            at: Spot::Before(addr),
+            addr,
+            kind: PointKind::Insn,
+            candidates: Vec::new(),
+        }
+    }
+
+    /// Takes the next of the equal instructions, where one is left.
+    pub(crate) fn move_to_candidate(&mut self) {
+        if !self.candidates.is_empty() {
+            self.addr = self.candidates.remove(0);
+            self.at = Spot::Before(self.addr);
+        }
+    }
+
     /// `vfs_read+0x1c`, the way kernel logs print an address.
     pub fn label(&self) -> String {
         label(&self.function, self.entry, self.addr)

@@ -14,7 +14,7 @@ pub struct Probe {
 }
 
 /// Which points of a function a probe means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeKind {
     /// One instruction, at this offset from the function's entry (0 for an address).
     Insn(u64),
@@ -26,6 +26,10 @@ pub enum ProbeKind {
     Blocks,
     /// The n-th block by address.
     Block(u32),
+    /// All edges from one block to another.
+    Edge(u32, u32),
+    /// Every call of a function of this name or glob (`*`: every call there is), direct or not, tail calls too.
+    Call(String),
 }
 
 /// Where a probe is.
@@ -51,7 +55,9 @@ pub enum ParseError {
     )]
     Empty,
     /// The word before the colon is no kind of probe.
-    #[error("{text}: there is no probe kind {kind:?}; there are insn, entry, exit and block")]
+    #[error(
+        "{text}: there is no probe kind {kind:?}; there are insn, entry, exit, block, edge and call"
+    )]
     Kind {
         /// The probe.
         text: String,
@@ -67,7 +73,10 @@ pub enum ParseError {
         text: String,
     },
     /// No function.
-    #[error("{text}: a function name or address is missing")]
+    #[error(
+        "{text:?} names no function: write for example {}:vfs_read",
+        kind_of(text)
+    )]
     NoFunction {
         /// The probe.
         text: String,
@@ -82,6 +91,22 @@ pub enum ParseError {
         /// What stands there.
         offset: String,
     },
+    /// A line of a source file.
+    #[error(
+        "{text}: places in source files are not understood; `kerninst show FUNCTION` lists the instructions, write insn:FUNCTION+0xOFFSET"
+    )]
+    Line {
+        /// The probe.
+        text: String,
+    },
+    /// A number that is no kernel address.
+    #[error("{text}: {address} is no address: one has at most 16 hexadecimal digits")]
+    Address {
+        /// The probe.
+        text: String,
+        /// What stands there.
+        address: String,
+    },
     /// A block that is no number.
     #[error(
         "{text}: write block:FUNCTION/* for all blocks or block:FUNCTION/N for the N-th; {block:?} is neither"
@@ -91,6 +116,22 @@ pub enum ParseError {
         text: String,
         /// What stands there.
         block: String,
+    },
+    /// An edge that is not two numbers.
+    #[error(
+        "{text}: write edge:FUNCTION/N->M for the way from block N to block M (kerninst show has their numbers)"
+    )]
+    Edge {
+        /// The probe.
+        text: String,
+    },
+    /// A call without callee.
+    #[error(
+        "{text}: write call:FUNCTION->CALLEE, or call:FUNCTION->* for every call that it makes"
+    )]
+    Call {
+        /// The probe.
+        text: String,
     },
     /// An offset or block with a kind that takes none.
     #[error("{text}: {kind} takes a function only, without {extra:?}")]
@@ -102,6 +143,11 @@ pub enum ParseError {
         /// What is too much.
         extra: String,
     },
+}
+
+/// The word before the first colon.
+fn kind_of(text: &str) -> &str {
+    text.split(':').next().unwrap_or(text)
 }
 
 impl fmt::Display for Probe {
@@ -135,6 +181,8 @@ impl std::str::FromStr for Probe {
                 (ProbeKind::Exit, whole(trimmed, "exit", rest)?)
             }
             "block" => block(trimmed, rest)?,
+            "edge" => edge(trimmed, rest)?,
+            "call" => call(trimmed, rest)?,
             _ => {
                 return Err(ParseError::Kind {
                     text: owned(),
@@ -152,8 +200,11 @@ impl std::str::FromStr for Probe {
 
 /// `FUNC+OFF`, `FUNC` or an address.
 fn insn(text: &str, rest: &str) -> Result<(ProbeKind, Place), ParseError> {
-    if let Some(addr) = address(rest) {
+    if let Some(addr) = address(text, rest)? {
         return Ok((ProbeKind::Insn(0), Place::Address(addr)));
+    }
+    if rest.contains('@') {
+        return Err(ParseError::Line { text: text.into() });
     }
     let (name, offset) = match rest.rsplit_once('+') {
         Some((name, offset)) => {
@@ -180,7 +231,7 @@ fn whole(text: &str, kind: &'static str, rest: &str) -> Result<Place, ParseError
             extra: rest[at..].into(),
         });
     }
-    match address(rest) {
+    match address(text, rest)? {
         Some(addr) => Ok(Place::Address(addr)),
         None => function(text, rest),
     }
@@ -203,6 +254,29 @@ fn block(text: &str, rest: &str) -> Result<(ProbeKind, Place), ParseError> {
     Ok((kind, function(text, name)?))
 }
 
+/// `FUNC/N->M`.
+fn edge(text: &str, rest: &str) -> Result<(ProbeKind, Place), ParseError> {
+    let wrong = || ParseError::Edge { text: text.into() };
+    let (name, numbers) = rest.rsplit_once('/').ok_or_else(wrong)?;
+    let (from, to) = numbers.split_once("->").ok_or_else(wrong)?;
+    let number = |n: &str| n.trim().parse::<u32>().map_err(|_| wrong());
+    Ok((
+        ProbeKind::Edge(number(from)?, number(to)?),
+        function(text, name)?,
+    ))
+}
+
+/// `FUNC->CALLEE`.
+fn call(text: &str, rest: &str) -> Result<(ProbeKind, Place), ParseError> {
+    let wrong = || ParseError::Call { text: text.into() };
+    let (name, callee) = rest.split_once("->").ok_or_else(wrong)?;
+    if callee.trim().is_empty() {
+        return Err(wrong());
+    }
+    let kind = ProbeKind::Call(callee.trim().into());
+    Ok((kind, function(text, name.trim())?))
+}
+
 fn function(text: &str, name: &str) -> Result<Place, ParseError> {
     let (module, name) = match name.split_once(':') {
         Some((module, name)) => (Some(module.to_string()), name),
@@ -217,12 +291,21 @@ fn function(text: &str, name: &str) -> Result<Place, ParseError> {
     })
 }
 
-/// A kernel address: hexadecimal with or without `0x`, in the upper half.
-fn address(text: &str) -> Option<u64> {
-    let digits = text
-        .strip_prefix("0x")
-        .or_else(|| text.strip_prefix("ffff").map(|_| text))?;
-    u64::from_str_radix(digits, 16).ok()
+/// A kernel address: hexadecimal with `0x`, or without in the upper half. `None`: it looks like a name.
+fn address(probe: &str, text: &str) -> Result<Option<u64>, ParseError> {
+    let prefixed = text.strip_prefix("0x");
+    let Some(digits) = prefixed.or_else(|| text.strip_prefix("ffff").map(|_| text)) else {
+        return Ok(None);
+    };
+    match u64::from_str_radix(digits, 16) {
+        Ok(addr) => Ok(Some(addr)),
+        // No name starts with a digit; `ffff` without 0x may be one.
+        Err(_) if prefixed.is_some() => Err(ParseError::Address {
+            text: probe.into(),
+            address: text.into(),
+        }),
+        Err(_) => Ok(None),
+    }
 }
 
 /// `0x1c` or `28`.
@@ -289,6 +372,14 @@ mod tests {
             &format!("Blocks {}", func("", "schedule")),
         );
         check(
+            "edge:schedule/7->12",
+            &format!("Edge(7, 12) {}", func("", "schedule")),
+        );
+        check(
+            "call:ext4:ext4_*->jbd2_*",
+            &format!("Call(\"jbd2_*\") {}", func("ext4", "ext4_*")),
+        );
+        check(
             "block:schedule/7",
             &format!("Block(7) {}", func("", "schedule")),
         );
@@ -307,7 +398,7 @@ mod tests {
         );
         check(
             "inst:x",
-            "error: inst:x: there is no probe kind \"inst\"; there are insn, entry, exit and block",
+            "error: inst:x: there is no probe kind \"inst\"; there are insn, entry, exit, block, edge and call",
         );
         check(
             "insn:f+zz",
@@ -322,12 +413,24 @@ mod tests {
             "error: block:f/x: write block:FUNCTION/* for all blocks or block:FUNCTION/N for the N-th; \"x\" is neither",
         );
         check(
+            "edge:f/3",
+            "error: edge:f/3: write edge:FUNCTION/N->M for the way from block N to block M (kerninst show has their numbers)",
+        );
+        check(
+            "call:f->",
+            "error: call:f->: write call:FUNCTION->CALLEE, or call:FUNCTION->* for every call that it makes",
+        );
+        check(
             "exit:",
-            "error: exit:: a function name or address is missing",
+            "error: \"exit:\" names no function: write for example exit:vfs_read",
         );
         check(
             "exit:m:",
-            "error: exit:m:: a function name or address is missing",
+            "error: \"exit:m:\" names no function: write for example exit:vfs_read",
+        );
+        check(
+            "insn:0xffffffff810000100",
+            "error: insn:0xffffffff810000100: 0xffffffff810000100 is no address: one has at most 16 hexadecimal digits",
         );
     }
 }

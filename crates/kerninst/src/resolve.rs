@@ -2,8 +2,9 @@
 
 use crate::error::ResolveError;
 use crate::exits;
-use crate::point::{Point, PointKind, label};
+use crate::point::Point;
 use crate::probe::{Place, Probe, ProbeKind};
+use crate::ways;
 use kerninst_analysis::{Analysis, Function};
 use kerninst_kernel::{Derived, Kernel, Symbol};
 use std::collections::BTreeMap;
@@ -33,8 +34,15 @@ pub fn resolve(
             Place::Address(addr) => by_address(analysis, probe, n, *addr, &mut resolved)?,
             Place::Function { module: own, name } => {
                 let module = own.as_deref().or(module);
+                let before = resolved.points.len();
                 for function in functions(analysis, probe, module, name)? {
-                    of_function(probe, n, &function, is_glob(name), &mut resolved)?;
+                    of_function(analysis, probe, n, &function, is_glob(name), &mut resolved)?;
+                }
+                if resolved.points.len() == before && is_glob(name) {
+                    let text = &probe.text;
+                    resolved
+                        .left_out
+                        .push(format!("{text}: none of these functions has such a point"));
                 }
             }
         }
@@ -60,24 +68,14 @@ fn by_address(
             addr,
         })?;
     if !matches!(probe.kind, ProbeKind::Insn(_)) {
-        return of_function(probe, n, &function, false, resolved);
+        return of_function(analysis, probe, n, &function, false, resolved);
     }
-    resolved.points.push(insn(&function, n, addr));
+    resolved.points.push(Point::insn(n, &function, addr));
     Ok(())
 }
 
-fn insn(function: &Function, probe: usize, addr: u64) -> Point {
-    Point {
-        probe,
-        function: function.id.clone(),
-        entry: function.entry(),
-        addr,
-        kind: PointKind::Insn,
-        candidates: Vec::new(),
-    }
-}
-
 fn of_function(
+    analysis: &Analysis<'_>,
     probe: &Probe,
     n: usize,
     function: &Function,
@@ -85,32 +83,39 @@ fn of_function(
     resolved: &mut Resolved,
 ) -> Result<(), ResolveError> {
     let id = &function.id;
-    match probe.kind {
+    match &probe.kind {
         ProbeKind::Insn(offset) => {
+            let offset = *offset;
             let size = function.ranges.first().map_or(0, |r| r.end - r.start);
             if offset >= size && offset > 0 {
                 let inside = |a: u64| function.ranges.first().is_some_and(|r| r.contains(&a));
-                let last = function.insns.iter().rev().find(|i| inside(i.addr)).map(|i| i.addr - function.entry());
-                return Err(ResolveError::PastEnd { probe: probe.text.clone(), function: id.clone(), size, last });
+                let last = function
+                    .insns
+                    .iter()
+                    .rev()
+                    .find(|i| inside(i.addr))
+                    .map(|i| i.addr - function.entry());
+                return Err(ResolveError::PastEnd {
+                    probe: probe.text.clone(),
+                    function: id.clone(),
+                    size,
+                    last,
+                });
             }
-            resolved.points.push(insn(function, n, function.entry() + offset));
+            resolved
+                .points
+                .push(Point::insn(n, function, function.entry() + offset));
         }
         ProbeKind::Entry => match exits::entry(function, n) {
             Some(point) => resolved.points.push(point),
-            None => resolved.left_out.push(format!(
-                "{id}: its first instruction is also the head of a loop, so no single instruction counts calls only"
-            )),
+            None => resolved
+                .left_out
+                .push(format!("{id}: it has no instruction")),
         },
         ProbeKind::Exit => {
-            let (points, conditional) = exits::exits(function, n);
-            if points.is_empty() && conditional.is_empty() {
+            let points = exits::exits(function, n);
+            if points.is_empty() {
                 resolved.left_out.push(format!("{id}: it has no exit"));
-            }
-            for addr in conditional {
-                resolved.left_out.push(format!(
-                    "{}: a conditional tail call, which leaves the function only when its jump is taken",
-                    label(id, function.entry(), addr)
-                ));
             }
             resolved.points.extend(points);
         }
@@ -118,16 +123,21 @@ fn of_function(
             for (i, block) in function.blocks.iter().enumerate() {
                 match exits::block(function, i, block, n) {
                     Some(point) => resolved.points.push(point),
-                    None => resolved.left_out.push(format!("{id} block {i}: it holds the fentry site only")),
+                    None => resolved
+                        .left_out
+                        .push(format!("{id} block {i}: it holds the fentry site only")),
                 }
             }
         }
         ProbeKind::Block(i) => {
+            let i = *i;
             let block = function.blocks.get(i as usize);
             match block.and_then(|b| exits::block(function, i as usize, b, n)) {
                 Some(point) => resolved.points.push(point),
                 None if block.is_some() => {
-                    resolved.left_out.push(format!("{id} block {i}: it holds the fentry site only"));
+                    resolved
+                        .left_out
+                        .push(format!("{id} block {i}: it holds the fentry site only"));
                 }
                 None if glob => {}
                 None => {
@@ -138,6 +148,41 @@ fn of_function(
                     });
                 }
             }
+        }
+        ProbeKind::Edge(from, to) => {
+            let (points, without) = ways::edge(function, *from, *to, n);
+            if points.is_empty() && without == 0 && !glob {
+                return Err(ResolveError::NoEdge {
+                    probe: probe.text.clone(),
+                    function: id.clone(),
+                    from: *from,
+                    to: *to,
+                    to_blocks: ways::successors(function, *from),
+                });
+            }
+            if without > 0 {
+                resolved.left_out.push(format!(
+                    "{id} edge {from}->{to}: it cannot be told from another one by code that runs on it"
+                ));
+            }
+            resolved.points.extend(points);
+        }
+        ProbeKind::Call(callee) => {
+            let (points, indirect) = ways::calls(analysis, function, callee, n);
+            if points.is_empty() && !glob {
+                return Err(ResolveError::NoCall {
+                    probe: probe.text.clone(),
+                    function: id.clone(),
+                    callee: callee.clone(),
+                    indirect,
+                });
+            }
+            if indirect > 0 && !glob {
+                resolved.left_out.push(format!(
+                    "{id}: {indirect} of its calls go through pointers, whom they call is known only when they run (call:{id}->* has them)"
+                ));
+            }
+            resolved.points.extend(points);
         }
     }
     Ok(())
@@ -181,7 +226,16 @@ fn functions(
         }
     }
     if found.len() > 1 && !is_glob(name) {
-        let ids = found.into_values().map(|(id, _)| id).collect();
+        // The plain name is what is ambiguous: the first of them goes with its number too.
+        let unambiguous = |id: String| {
+            let plain = id.rsplit_once(':').map_or(id.as_str(), |(_, plain)| plain);
+            if plain == name && !id.contains(':') {
+                format!("{id}#1")
+            } else {
+                id
+            }
+        };
+        let ids = found.into_values().map(|(id, _)| unambiguous(id)).collect();
         return Err(ResolveError::Ambiguous {
             probe: text(),
             name: name.into(),

@@ -1,17 +1,22 @@
 //! A session: points planned, armed, read and disarmed.
 
+use crate::access::Access;
 use crate::arm::Armed;
+use crate::collect::UnderWay;
 use crate::counters::{Count, Counts, Slots};
 use crate::error::{ArmError, SessionError};
 use crate::owners::{Conflict, Owners};
+use crate::plan::{
+    ArmedPoint, Means, PlannedSession, Records, VersionOf, WhyNoVersion, plan_snippets, plan_with,
+};
 use crate::point::Point;
+use crate::sleepers::{OldBodies, Sleepers};
 use crate::{arm, collect};
 use kerninst_analysis::Analysis;
 use kerninst_driver::{Device, Driver, NotClear};
 use kerninst_kernel::Kernel;
-use kerninst_patch::{Boards, Options, Planner, Refused, Request, Splice, Tactic};
-use kerninst_snippet::{Features, Snippet};
-use std::collections::{BTreeMap, HashMap};
+use kerninst_patch::Refused;
+use kerninst_snippet::Snippet;
 use std::time::Duration;
 
 /// How to arm.
@@ -22,6 +27,10 @@ pub struct ArmOptions {
     pub patience: Duration,
     /// How long to wait, while disarming, for tasks to leave patches. Later ones are freed by the next run.
     pub retire_patience: Duration,
+    /// How points are served.
+    pub means: Means,
+    /// What they record.
+    pub records: Records,
 }
 
 impl Default for ArmOptions {
@@ -29,215 +38,10 @@ impl Default for ArmOptions {
         ArmOptions {
             patience: Duration::from_secs(2),
             retire_patience: Duration::from_secs(2),
+            means: Means::Auto,
+            records: Records::Counts,
         }
     }
-}
-
-/// A point with what serves it.
-#[derive(Clone, Debug)]
-pub struct ArmedPoint {
-    /// The point; `addr` is the instruction that is really instrumented.
-    pub point: Point,
-    /// How.
-    pub tactic: Tactic,
-    /// Address of the splice that leads to its patch.
-    pub site: u64,
-    /// Instructions that one execution costs beyond the original ones, all shares of the splice included.
-    pub cost: u32,
-    /// Address in the patch of what is executed exactly as often as the counter counts (0 until armed): lets an
-    /// emulator check the count from outside.
-    pub copy: u64,
-    /// Index of its counter.
-    pub(crate) slot: usize,
-}
-
-/// Points with their splices, before anything is touched.
-#[derive(Clone, Debug, Default)]
-pub struct PlannedSession {
-    /// Points that can be armed.
-    pub points: Vec<ArmedPoint>,
-    /// Points that cannot, and why.
-    pub refused: Vec<(Point, Refused)>,
-    /// Points whose place somebody else has.
-    pub conflicts: Vec<Conflict>,
-    /// The splices, by site.
-    pub splices: Vec<Splice>,
-}
-
-/// Plans without touching anything: works on a kernel in a file too.
-pub fn plan(analysis: &Analysis<'_>, points: &[Point], owners: &Owners) -> PlannedSession {
-    // Counter addresses as a machine gives them: the first few hundred within 32 bits, the others beyond.
-    plan_with(analysis, points, owners, |slot| {
-        let base = if slot < crate::counters::NEAR {
-            0x3_0000
-        } else {
-            0x6000_0000_0000
-        };
-        base + 8 * slot as u64
-    })
-}
-
-/// What the processor offers for saving flags.
-fn features() -> Features {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let flags = info
-        .lines()
-        .find(|l| l.starts_with("flags"))
-        .unwrap_or_default();
-    Features {
-        lahf: flags.split_whitespace().any(|f| f == "lahf_lm"),
-    }
-}
-
-pub(crate) fn plan_with(
-    analysis: &Analysis<'_>,
-    points: &[Point],
-    owners: &Owners,
-    pointer: impl Fn(usize) -> u64,
-) -> PlannedSession {
-    let mut planned = PlannedSession::default();
-    let options = Options {
-        features: features(),
-        ..Options::default()
-    };
-    let planner = Planner::new(analysis, options);
-    let mut boards = Boards::new();
-    // Points of one address share a counter, whatever probes they came from.
-    let mut slots: HashMap<u64, usize> = HashMap::new();
-    let mut by_function: BTreeMap<u64, Vec<Point>> = BTreeMap::new();
-    for point in points {
-        by_function
-            .entry(point.entry)
-            .or_default()
-            .push(point.clone());
-    }
-    for mut wanted in by_function.into_values() {
-        let Some(function) = wanted.first().and_then(|p| analysis.function_at(p.entry)) else {
-            // Points were made from this analysis; planning by address gives the reason.
-            for p in wanted {
-                let plan = planner.plan(
-                    &[Request {
-                        addr: p.addr,
-                        snippets: Vec::new(),
-                    }],
-                    &mut boards,
-                );
-                planned
-                    .refused
-                    .extend(plan.refused.into_iter().map(|r| (p.clone(), r)));
-            }
-            continue;
-        };
-        if let Some(owner) = owners.livepatch_of(&function) {
-            planned.conflicts.push(Conflict {
-                place: function.id.clone(),
-                owner,
-            });
-            continue;
-        }
-        wanted.retain(|p| match owners.kprobe_near(p.addr) {
-            Some((_, owner)) => {
-                planned.conflicts.push(Conflict {
-                    place: p.label(),
-                    owner: owner.clone(),
-                });
-                false
-            }
-            None => true,
-        });
-        let mut refused: Vec<Option<Refused>> = vec![None; wanted.len()];
-        // A point keeps its counter when it moves to an equal instruction, so there are never more counters than points.
-        let mine: Vec<usize> = wanted
-            .iter()
-            .map(|p| {
-                let next = slots.len();
-                *slots.entry(p.addr).or_insert(next)
-            })
-            .collect();
-        loop {
-            let active = wanted.iter().zip(&mine).zip(&refused);
-            let requests = active
-                .filter(|(_, verdict)| verdict.is_none())
-                .map(|((p, slot), _)| Request {
-                    addr: p.addr,
-                    snippets: vec![Snippet::Count {
-                        percpu: pointer(*slot),
-                    }],
-                })
-                .collect();
-            let requests = dedup(requests);
-            let plan = planner.plan_function(&function, &requests, &mut boards);
-            // A point that is refused may have an equal further on.
-            let mut moved = false;
-            for (point, verdict) in wanted.iter_mut().zip(&mut refused) {
-                let Some(refusal) = plan.refused.iter().find(|r| r.addr == point.addr) else {
-                    continue;
-                };
-                if verdict.is_some() {
-                    continue;
-                }
-                moved = true;
-                if point.candidates.is_empty() {
-                    *verdict = Some(refusal.clone());
-                } else {
-                    point.addr = point.candidates.remove(0);
-                }
-            }
-            if !moved {
-                let served = wanted.iter().zip(&mine).zip(&refused);
-                planned.points.extend(
-                    served
-                        .filter(|(_, verdict)| verdict.is_none())
-                        .filter_map(|((p, slot), _)| armed_point(p, &plan.splices, *slot)),
-                );
-                planned.splices.extend(plan.splices);
-                break;
-            }
-            for splice in &plan.splices {
-                boards.release(&splice.range());
-                if let Some(board) = &splice.board {
-                    boards.release(&(board.addr..board.addr + board.old.len() as u64));
-                }
-            }
-        }
-        for (point, refusal) in wanted.into_iter().zip(refused) {
-            planned.refused.extend(refusal.map(|r| (point, r)));
-        }
-    }
-    planned.splices.sort_by_key(|s| s.site);
-    planned
-        .points
-        .sort_by_key(|a| (a.point.probe, a.point.addr));
-    planned
-}
-
-/// Without those that ask for the same counter at the same place. Different counters at one place (a point that moved
-/// onto another) all stay.
-fn dedup(mut requests: Vec<Request>) -> Vec<Request> {
-    requests.sort_by_key(|r| r.addr);
-    let mut kept: Vec<Request> = Vec::with_capacity(requests.len());
-    for request in requests {
-        let same = kept.iter().rev().take_while(|k| k.addr == request.addr);
-        if !same.into_iter().any(|k| *k == request) {
-            kept.push(request);
-        }
-    }
-    kept
-}
-
-fn armed_point(point: &Point, splices: &[Splice], slot: usize) -> Option<ArmedPoint> {
-    let splice = splices
-        .iter()
-        .find(|s| s.points.iter().any(|p| p.addr == point.addr))?;
-    let served = splice.points.iter().find(|p| p.addr == point.addr)?;
-    Some(ArmedPoint {
-        point: point.clone(),
-        tactic: served.tactic,
-        site: splice.site,
-        cost: splice.overhead + served.snippet_cost,
-        copy: 0,
-        slot,
-    })
 }
 
 /// What became of the patches when a session ended.
@@ -251,6 +55,8 @@ pub struct DisarmReport {
     pub freed: bool,
     /// Why patches could not be freed yet.
     pub waiting: Option<String>,
+    /// Visits of versions that were under way at the end.
+    pub under_way: UnderWay,
 }
 
 /// Armed points. Dropping it disarms; so does the kernel side when this process dies.
@@ -261,8 +67,12 @@ pub struct Session<'k> {
     points: Vec<ArmedPoint>,
     refused: Vec<(Point, Refused)>,
     conflicts: Vec<Conflict>,
+    versions: Vec<VersionOf>,
+    no_version: Vec<(String, WhyNoVersion)>,
     armed: Armed,
     options: ArmOptions,
+    /// Who was in the originals of versions when they were armed.
+    old: Sleepers,
 }
 
 impl<'k> Session<'k> {
@@ -277,31 +87,85 @@ impl<'k> Session<'k> {
         owners: &Owners,
         options: ArmOptions,
     ) -> Result<Session<'k>, ArmError> {
-        let kernel = analysis.kernel();
-        Driver::load(kernel)?;
-        let result = Session::arm_loaded(analysis, points, owners, options);
-        if result.is_err() {
-            // As found: a driver that nobody uses goes. In use, it stays.
-            let _ = Driver::unload();
-        }
-        result
+        Session::load_and_arm(analysis, points, owners, options, 0, |_, _| None)
     }
 
-    fn arm_loaded(
+    /// As [`Session::arm`], where `revise` may ask for other points of a function once it sees what can be: see
+    /// [`crate::plan_revised`].
+    ///
+    /// # Errors
+    /// [`ArmError`]: nothing is armed.
+    pub fn arm_revised(
         analysis: &Analysis<'k>,
         points: &[Point],
         owners: &Owners,
         options: ArmOptions,
+        revise: impl Fn(u64, &PlannedSession) -> Option<Vec<Point>> + Sync,
     ) -> Result<Session<'k>, ArmError> {
-        let device = Device::open()?;
-        // What an earlier run left behind, if it is free by now.
-        let _ = collect::collect(&device, Duration::ZERO);
-        let slots = Slots::new(&device, points.len())?;
-        let planned = plan_with(analysis, points, owners, |slot| slots.pointer(slot));
+        // A function may need more counters than it had before.
+        let spare = points.len() / 8 + 64;
+        Session::load_and_arm(analysis, points, owners, options, spare, revise)
+    }
+
+    fn load_and_arm(
+        analysis: &Analysis<'k>,
+        points: &[Point],
+        owners: &Owners,
+        options: ArmOptions,
+        spare: usize,
+        revise: impl Fn(u64, &PlannedSession) -> Option<Vec<Point>> + Sync,
+    ) -> Result<Session<'k>, ArmError> {
+        let access = Access::new(analysis.kernel())?;
+        let count = points.len() + spare;
+        let slots = match options.records {
+            Records::Counts => Slots::new(access.device()?, count)?,
+            Records::Hits => Slots::none(),
+        };
+        let snippet = |_: &Point, slot| vec![options.records.snippet(slot, |n| slots.pointer(n))];
+        let planned = plan_with(
+            analysis,
+            points,
+            owners,
+            options.means,
+            snippet,
+            count,
+            revise,
+        );
         // A counter that does not exist would be a write to wherever its pointer says.
-        if planned.points.iter().any(|p| p.slot >= slots.len()) {
+        if planned.points.iter().any(|p| p.slot >= count) {
             return Err(ArmError::Build("more counters than points".into()));
         }
+        Session::arm_planned(access, analysis, planned, slots, options)
+    }
+
+    /// Puts before every point what `snippets` says for it. Memory that they use comes from `access`, and is read by
+    /// [`Session::finish_with`] when nobody writes it any more.
+    ///
+    /// # Errors
+    /// [`ArmError`]: nothing is armed.
+    pub fn arm_snippets(
+        access: Access,
+        analysis: &Analysis<'k>,
+        points: &[Point],
+        owners: &Owners,
+        options: ArmOptions,
+        snippets: impl Fn(&Point) -> Vec<Snippet> + Sync,
+    ) -> Result<Session<'k>, ArmError> {
+        let planned = plan_snippets(analysis, points, owners, options.means, snippets);
+        let options = ArmOptions {
+            records: Records::Counts,
+            ..options
+        };
+        Session::arm_planned(access, analysis, planned, Slots::none(), options)
+    }
+
+    fn arm_planned(
+        access: Access,
+        analysis: &Analysis<'k>,
+        planned: PlannedSession,
+        slots: Slots,
+        options: ArmOptions,
+    ) -> Result<Session<'k>, ArmError> {
         if planned.points.is_empty() {
             return Err(planned
                 .conflicts
@@ -309,27 +173,29 @@ impl<'k> Session<'k> {
                 .next()
                 .map_or(ArmError::Nothing, ArmError::Conflict));
         }
-        let armed = arm::arm(
-            &device,
-            analysis.kernel(),
-            &planned.splices,
-            options.patience,
-        )?;
+        let armed = arm::arm(access.device()?, analysis, &planned, options.patience)?;
         let mut points = planned.points;
         for p in &mut points {
-            p.copy = armed
-                .copies
-                .get(&(p.site, p.point.addr))
-                .copied()
-                .unwrap_or(0);
+            p.copies = armed.copies.get(&p.point.at).cloned().unwrap_or_default();
         }
+        // A symbol names all functions of one name.
+        let functions = planned.versions.iter().map(|v| v.function.as_str());
+        let names = functions.map(|id| id.split('#').next().unwrap_or(id));
+        let names = names.map(|id| id.rsplit(':').next().unwrap_or(id));
+        let old = match planned.versions.is_empty() {
+            true => Sleepers::default(),
+            false => Sleepers::now().within(names),
+        };
         Ok(Session {
+            old,
             kernel: analysis.kernel(),
-            device: Some(device),
+            device: Some(access.into_device()?),
             slots,
             points,
             refused: planned.refused,
             conflicts: planned.conflicts,
+            versions: planned.versions,
+            no_version: planned.no_version,
             armed,
             options,
         })
@@ -350,6 +216,25 @@ impl<'k> Session<'k> {
         &self.conflicts
     }
 
+    /// Functions that have a version.
+    pub fn versions(&self) -> &[VersionOf] {
+        &self.versions
+    }
+
+    /// Functions that were to have a version and cannot.
+    pub fn no_version(&self) -> &[(String, WhyNoVersion)] {
+        &self.no_version
+    }
+
+    /// Tasks that slept in original code when its versions were armed: they finish there, and what they run is not counted.
+    /// Where functions share a name, they are told together.
+    pub fn old_bodies(&self) -> OldBodies {
+        match self.versions.is_empty() {
+            true => OldBodies::default(),
+            false => self.old.since(&Sleepers::now()),
+        }
+    }
+
     /// Sites that are still an `int3` since a task did not leave them in time.
     pub fn slow_sites(&self) -> u32 {
         self.armed.slow
@@ -360,7 +245,7 @@ impl<'k> Session<'k> {
         self.armed.code_bytes
     }
 
-    /// Counts so far, on all CPUs.
+    /// Counts so far, on all CPUs; of points that record [`Records::Hits`], 1 for those that were executed.
     ///
     /// # Errors
     /// The device.
@@ -368,12 +253,17 @@ impl<'k> Session<'k> {
         let Some(device) = &self.device else {
             return Ok(Counts::default());
         };
-        let mut counts = self.counts(&self.slots.read(device)?);
+        let mut counts = self.counts(&self.totals(device)?);
         let stuck = self.armed.foreign_sites(self.kernel, device);
         if stuck > 0 {
             counts.complete = false;
             counts.notes.push(format!(
-                "{stuck} sites were written over by somebody else (a kprobe?) while they were armed: their counts may be short"
+                "{} written over by somebody else (a kprobe?) while armed: counts may be short",
+                if stuck == 1 {
+                    "1 site was".into()
+                } else {
+                    format!("{stuck} sites were")
+                }
             ));
         }
         Ok(counts)
@@ -383,8 +273,9 @@ impl<'k> Session<'k> {
     ///
     /// # Errors
     /// The device. What is still armed then is restored when the device closes, at the end of this call.
-    pub fn disarm(mut self) -> Result<DisarmReport, SessionError> {
-        self.take_out(false).map(|(_, report)| report)
+    pub fn disarm(self) -> Result<DisarmReport, SessionError> {
+        let (_, report) = self.finish_with(|_, _| Ok(()))?;
+        Ok(report)
     }
 
     /// Takes everything out again, and reads the counts when no execution can be under way any more: every execution
@@ -394,7 +285,66 @@ impl<'k> Session<'k> {
     /// # Errors
     /// As [`Session::disarm`].
     pub fn finish(mut self) -> Result<(Option<Counts>, DisarmReport), SessionError> {
-        self.take_out(true)
+        let Some(device) = self.device.take() else {
+            return Ok((None, DisarmReport::default()));
+        };
+        let patience = self.options.retire_patience;
+        let (counts, report) =
+            take_out(device, &self.armed, patience, |device, still| match still {
+                true => Ok(Some(self.counts(&self.totals(device)?))),
+                false => Ok(None),
+            })?;
+        Ok((counts, report))
+    }
+
+    /// As [`Session::finish`], for what snippets have written elsewhere: `read` is called once, when everything is taken out and the
+    /// device still open; with `true` if no execution can be under way any more.
+    ///
+    /// # Errors
+    /// As [`Session::disarm`].
+    pub fn finish_with<T>(
+        mut self,
+        read: impl FnOnce(&Device, bool) -> Result<T, SessionError>,
+    ) -> Result<(Option<T>, DisarmReport), SessionError> {
+        let Some(device) = self.device.take() else {
+            return Ok((None, DisarmReport::default()));
+        };
+        let patience = self.options.retire_patience;
+        let (read, report) = take_out(device, &self.armed, patience, read)?;
+        Ok((Some(read), report))
+    }
+
+    /// The device, while anything is armed.
+    pub fn device(&self) -> Option<&Device> {
+        self.device.as_ref()
+    }
+
+    /// Of points that record [`Records::Hits`]: makes each that was executed since a jump over itself, so that it costs
+    /// next to nothing from now on, and no CPU writes to a line that another one reads. How many were taken out, and how
+    /// many are left.
+    ///
+    /// # Errors
+    /// The device. What was taken out before is out; all points go on recording.
+    pub fn take_out_hit(&mut self) -> Result<(usize, usize), SessionError> {
+        let out = match &self.device {
+            Some(device) => self.armed.take_out_hit(device)?,
+            None => 0,
+        };
+        Ok((out, self.armed.hits.left()))
+    }
+
+    /// What all slots say now.
+    fn totals(&self, device: &Device) -> Result<Vec<Count>, SessionError> {
+        match self.options.records {
+            Records::Counts => Ok(self.slots.read(device)?),
+            Records::Hits => {
+                let bytes = self.armed.hits.read()?;
+                let hit = |b: u8| Count {
+                    by_cpu: vec![u64::from(b != 0)],
+                };
+                Ok(bytes.into_iter().map(hit).collect())
+            }
+        }
     }
 
     fn counts(&self, all: &[Count]) -> Counts {
@@ -405,45 +355,60 @@ impl<'k> Session<'k> {
             notes: Vec::new(),
         }
     }
+}
 
-    fn take_out(&mut self, count: bool) -> Result<(Option<Counts>, DisarmReport), SessionError> {
-        let Some(device) = self.device.take() else {
-            return Ok((None, DisarmReport::default()));
-        };
-        let mut report = DisarmReport::default();
-        let mut last = None;
-        for batch in self.armed.batches.iter().rev() {
-            let r = device.restore(*batch)?;
-            report.stuck += r.stuck;
-            report.gone += r.gone;
-        }
-        let collected = collect::collect_with(&device, self.options.retire_patience, |module| {
-            if count && module == self.armed.module {
-                last = Some(self.counts(&self.slots.read(&device)?));
-            }
-            Ok(())
-        });
-        match collected {
-            Ok(collected) => {
-                report.freed = collected.left == 0;
-                report.waiting = collected.waiting;
-            }
-            Err(SessionError::NotClear(e @ NotClear::Cpu { .. })) => {
-                report.waiting = Some(e.to_string())
-            }
-            Err(e) => return Err(e),
-        }
-        drop(device);
-        if report.freed {
-            report.freed = Driver::unload().unwrap_or(false);
-        }
-        Ok((last, report))
+/// Takes out what is armed, and closes the device. `read` is called once, as soon as nobody can be in the patches any more (with
+/// `true`), or at the end (with `false`).
+fn take_out<T>(
+    device: Device,
+    armed: &Armed,
+    patience: Duration,
+    read: impl FnOnce(&Device, bool) -> Result<T, SessionError>,
+) -> Result<(T, DisarmReport), SessionError> {
+    let mut report = DisarmReport::default();
+    for batch in armed.batches.iter().rev() {
+        let r = device.restore(*batch)?;
+        report.stuck += r.stuck;
+        report.gone += r.gone;
     }
+    let mut read = Some(read);
+    let mut last = None;
+    let collected = collect::collect_with(&device, patience, |module, under_way| {
+        if module == armed.module {
+            report.under_way = under_way.clone();
+            if let Some(read) = read.take() {
+                last = Some(read(&device, true)?);
+            }
+        }
+        Ok(())
+    });
+    if let Some(read) = read.take() {
+        last = Some(read(&device, false)?);
+    }
+    match collected {
+        Ok(collected) => {
+            report.freed = collected.left == 0;
+            report.waiting = collected.waiting;
+        }
+        Err(SessionError::NotClear(e @ NotClear::Cpu { .. })) => {
+            report.waiting = Some(e.to_string())
+        }
+        Err(e) => return Err(e),
+    }
+    drop(device);
+    if report.freed {
+        report.freed = Driver::unload().unwrap_or(false);
+    }
+    let last = last.ok_or_else(|| SessionError::TakeOut("the result was not read".into()))?;
+    Ok((last, report))
 }
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        // Errors have nobody to go to here; closing the device restores the text in any case.
-        let _ = self.take_out(false);
+        let patience = self.options.retire_patience;
+        if let Some(device) = self.device.take() {
+            // Errors have nobody to go to here; closing the device restores the text in any case.
+            let _ = take_out(device, &self.armed, patience, |_, _| Ok(()));
+        }
     }
 }

@@ -38,6 +38,20 @@ pub struct Status {
     pub others: Owners,
 }
 
+/// Fails if another kerninst is at work: cheaper to know before a kernel is looked at than after.
+///
+/// # Errors
+/// [`DeviceError::InUse`], or what is wrong with the driver that is loaded.
+pub fn in_use() -> Result<(), DeviceError> {
+    if !Driver::is_loaded() {
+        return Ok(());
+    }
+    match Device::observe()?.info()?.owner {
+        0 => Ok(()),
+        owner => Err(DeviceError::InUse(Some(owner))),
+    }
+}
+
 /// Looks, beside a running session too.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! Other users of kernel text: they go on working, and nobody's bytes are lost.
 
-use super::{ensure, total};
+use super::{ensure, succeed, total};
 use crate::suite::{Context, Kernels, LabTest, Run, Session, TestResult};
 use std::time::Duration;
 
@@ -112,20 +112,13 @@ fn kprobes(session: &mut Session) -> TestResult {
 }
 
 fn module(context: &Context<'_>) -> TestResult {
-    let outcome = context
-        .lab()
-        .smp(2)
-        .load_module("dummy")
-        .run(
+    let outcome = succeed(
+        context.lab().smp(2).load_module("dummy"),
             "ip link add d9 type dummy || exit 3
              kerninst count --json 'entry:dummy:*' 'block:dummy:dummy_setup/*' -- sh -c '
                  ip link add d0 type dummy; ip link del d0; ip link del d9; rmmod dummy || echo stays; sleep 1'
              echo status $?; grep -E '^(dummy|kerninst)' /proc/modules; kerninst count entry:vfs_read -- true >/dev/null; echo again $?",
-        )
-        .map_err(|e| e.to_string())?;
-    ensure(outcome.is_success(), || {
-        format!("{}{}{}", outcome.stdout, outcome.stderr, outcome.report())
-    })?;
+    )?;
     let out = &outcome.stdout;
     ensure(
         out.contains("status 0") && out.contains("again 0") && !out.contains("stays"),

@@ -1,22 +1,50 @@
 //! The lab's tests, by area. Each is a row of a table: its name, what it would catch, the kernels, the function.
 
+mod areas;
+mod attach;
+mod blocks;
 mod coexist;
 mod count;
+mod cover;
+mod endings;
 mod input;
 mod lab;
+mod limits;
+mod machine;
 pub mod oracle;
+mod oracle_blocks;
+mod peers;
 mod safety;
+mod scripts;
+mod splices;
+mod sweep;
+mod tools;
+mod versions;
 
 use crate::suite::LabTest;
+use kerninst_lab::{Lab, Outcome};
 
 /// All of them.
 pub fn all() -> Vec<LabTest> {
-    let tables: [&[LabTest]; 6] = [
+    let tables: [&[LabTest]; 19] = [
         lab::TESTS,
         count::TESTS,
+        areas::TESTS,
+        attach::TESTS,
+        blocks::TESTS,
+        cover::TESTS,
+        endings::TESTS,
         input::TESTS,
+        limits::TESTS,
         coexist::TESTS,
+        peers::TESTS,
+        machine::TESTS,
         safety::TESTS,
+        scripts::TESTS,
+        splices::TESTS,
+        sweep::TESTS,
+        tools::TESTS,
+        versions::TESTS,
         oracle::TESTS,
     ];
     tables.concat()
@@ -27,12 +55,23 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> crate::suite::TestResul
     if holds { Ok(()) } else { Err(what()) }
 }
 
+/// The lines that are JSON.
+fn lines_of(output: &str) -> impl Iterator<Item = serde_json::Value> {
+    output.lines().filter_map(|l| serde_json::from_str(l).ok())
+}
+
+/// Runs a script in a guest; anything but success is an error with all that was said.
+fn succeed(lab: Lab, script: &str) -> Result<Outcome, String> {
+    let outcome = lab.run(script).map_err(|e| e.to_string())?;
+    ensure(outcome.is_success(), || {
+        format!("{}{}{}", outcome.stdout, outcome.stderr, outcome.report())
+    })?;
+    Ok(outcome)
+}
+
 /// The lines of JSON with this schema.
 fn lines(output: &str, schema: &str) -> Vec<serde_json::Value> {
-    let parsed = output
-        .lines()
-        .filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok());
-    parsed.filter(|v| v["schema"] == schema).collect()
+    lines_of(output).filter(|v| v["schema"] == schema).collect()
 }
 
 /// Sum of the counts whose point starts with `prefix` and whose kind is `kind`.

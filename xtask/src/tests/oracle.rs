@@ -3,7 +3,7 @@
 
 use super::ensure;
 use crate::suite::{Context, Kernels, LabTest, Run, TestResult};
-use kerninst_lab::{KernelImage, Lab, Meter};
+use kerninst_lab::{KernelImage, Lab, Meter, MeterReport};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -34,18 +34,26 @@ pub struct Compared {
     pub tactics: BTreeMap<String, usize>,
 }
 
-const LOAD: &str = "kerninst-guest load 4; kerninst-guest tcp 1; kerninst-guest files 50; kerninst-guest fork 20; ls -R /sys/class >/dev/null";
+pub const LOAD: &str = "kerninst-guest load 4; kerninst-guest tcp 1; kerninst-guest files 50; kerninst-guest fork 20; ls -R /sys/class >/dev/null";
 
 fn test(context: &Context<'_>) -> TestResult {
-    compare(context.lab(), &context.meter(), 1500, 1).map(drop)
+    compare(context.lab(), &context.meter(), 1500, 1, None).map(drop)
 }
 
 /// Runs the comparison for `points` points drawn by `seed`.
-pub fn compare(lab: Lab, meter: &Meter, points: usize, seed: u64) -> Result<Compared, String> {
+/// Of one tactic only, if one is named.
+pub fn compare(
+    lab: Lab,
+    meter: &Meter,
+    points: usize,
+    seed: u64,
+    tactic: Option<&str>,
+) -> Result<Compared, String> {
+    let tactic = tactic.map_or(String::new(), |t| format!("--tactic {t}"));
     // 0x0701: the dump marker with number 1 (crates/kerninst-meter/src/marker.rs).
     let script = format!(
         "kerninst-guest arm --hist
-         kerninst-torture oracle --points {points} --seed {seed} '{LOAD}' 2>&1 || exit 1
+         kerninst-torture oracle --points {points} --seed {seed} {tactic} '{LOAD}' 2>&1 || exit 1
          kerninst-guest mark 0x0701"
     );
     let outcome = lab
@@ -58,6 +66,12 @@ pub fn compare(lab: Lab, meter: &Meter, points: usize, seed: u64) -> Result<Comp
         format!("{}{}{}", outcome.stdout, outcome.stderr, outcome.report())
     })?;
     let report = outcome.meter.as_ref().ok_or("the meter wrote no report")?;
+    let seen = seen(report)?;
+    judge(&outcome.stdout, &seen)
+}
+
+/// By address: how often the emulator executed it, and whether it is a repeated string instruction.
+pub fn seen(report: &MeterReport) -> Result<HashMap<u64, (u64, bool)>, String> {
     ensure(report.problems.is_empty(), || report.problems.join("; "))?;
     let histogram = report
         .histograms
@@ -69,11 +83,11 @@ pub fn compare(lab: Lab, meter: &Meter, points: usize, seed: u64) -> Result<Comp
         at.0 += row.count;
         at.1 |= row.rep;
     }
-    judge(&outcome.stdout, &seen)
+    Ok(seen)
 }
 
 /// Compares the job's lines with the emulator's counts.
-fn judge(output: &str, seen: &HashMap<u64, (u64, bool)>) -> Result<Compared, String> {
+pub fn judge(output: &str, seen: &HashMap<u64, (u64, bool)>) -> Result<Compared, String> {
     let mut compared = Compared::default();
     let mut wrong = Vec::new();
     for line in output
@@ -86,8 +100,14 @@ fn judge(output: &str, seen: &HashMap<u64, (u64, bool)>) -> Result<Compared, Str
         let (Some(count), Some(copy)) = (line["count"].as_u64(), line["copy"].as_str()) else {
             continue;
         };
-        let copy = u64::from_str_radix(copy, 16).map_err(|e| format!("{line}: {e}"))?;
-        let (executed, rep) = seen.get(&copy).copied().unwrap_or_default();
+        // Several, where several splices serve the point.
+        let (mut executed, mut rep) = (0, false);
+        for copy in copy.split(',') {
+            let copy = u64::from_str_radix(copy, 16).map_err(|e| format!("{line}: {e}"))?;
+            let (times, repeats) = seen.get(&copy).copied().unwrap_or_default();
+            executed += times;
+            rep |= repeats;
+        }
         let tactic = line["tactic"].as_str().unwrap_or("?").to_string();
         *compared.tactics.entry(tactic).or_default() += 1;
         if rep || line["may_fault"] == true {
@@ -133,7 +153,25 @@ pub struct Args {
     points: usize,
     /// Seeds, comma-separated: one round for each
     #[arg(long, default_value = "1", value_delimiter = ',')]
-    seeds: Vec<u64>,
+    pub seeds: Vec<u64>,
+    /// Only points of this tactic (edges, after-call, hoist-short ..)
+    #[arg(long)]
+    tactic: Option<String>,
+    /// All blocks of all functions, in batches, by versions; the first seed gives the order
+    #[arg(long)]
+    pub all: bool,
+    /// With --all: functions of one boot
+    #[arg(long, default_value_t = 5000)]
+    pub batch: usize,
+    /// With --all: number of the first batch
+    #[arg(long, default_value_t = 0)]
+    pub from: usize,
+    /// With --all: by splices alone
+    #[arg(long)]
+    pub splices: bool,
+    /// With --all: no boot begins later than this many seconds after the start
+    #[arg(long = "for", value_name = "SECONDS", default_value_t = 3600)]
+    pub seconds: u64,
 }
 
 /// Runs it and prints a line for each round.
@@ -146,11 +184,20 @@ pub fn run(args: &Args) -> Result<i32, crate::Failure> {
             .map_err(|e| e.to_string())?
             .kernel()
             .clone();
+        if args.all {
+            let lab = Lab::new(image.clone())
+                .files(programs.guest_files())
+                .timeout(Duration::from_secs(1800));
+            let meter = Meter::new(&programs.meter);
+            failed += super::oracle_blocks::run(&image, lab, &meter, args);
+            continue;
+        }
         for &seed in &args.seeds {
             let lab = Lab::new(image.clone())
                 .files(programs.guest_files())
                 .timeout(Duration::from_secs(1800));
-            match compare(lab, &Meter::new(&programs.meter), args.points, seed) {
+            let meter = Meter::new(&programs.meter);
+            match compare(lab, &meter, args.points, seed, args.tactic.as_deref()) {
                 Ok(c) => println!(
                     "{} seed {seed}: {} counts equal the emulator's ({} points executed, {} executions), {} at least, {} refused, {:?}",
                     image.release,

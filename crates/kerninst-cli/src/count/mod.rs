@@ -1,13 +1,13 @@
 //! `kerninst count`: counters before points, until a command, a time or the user ends it.
 
-mod plan;
+pub(crate) mod plan;
 mod rows;
-mod watch;
+pub(crate) mod watch;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use kerninst::{ArmOptions, Counts, DisarmReport, Owners, Probe, Session};
@@ -19,12 +19,11 @@ use crate::json::KernelLine;
 use crate::paint::Paint;
 use crate::progress::Busy;
 use crate::ui::Ui;
-use crate::{Fail, short, source};
+use crate::{Fail, ending, memory, old_bodies, short, source};
+pub(crate) use plan::refusal_texts;
+pub(crate) use rows::tactic_style;
 use rows::{Display, Span};
 use watch::{Signal, Watch};
-
-/// Most refusals that are told one by one.
-const TOLD: usize = 10;
 
 /// `kerninst count POINT… [-d SECONDS | -- COMMAND…]`.
 ///
@@ -40,7 +39,9 @@ pub fn run(args: &CountArgs, ui: &mut Ui) -> Result<(), Fail> {
         let kernel = source::open(&args.source)?;
         return planned(&kernel, args, ui);
     }
+    let args = &distinct(args);
     let probes = parse(args)?;
+    kerninst::in_use().map_err(|e| Fail::Error(e.to_string()))?;
     // Before anything is armed: a wrong path costs nothing then.
     let file = match &args.output {
         None => None,
@@ -51,17 +52,22 @@ pub fn run(args: &CountArgs, ui: &mut Ui) -> Result<(), Fail> {
     };
     // From here on Ctrl-C is ours: whatever is armed is taken out in an orderly way.
     let watch = Watch::start()?;
-    let kernel = source::open(&args.source)?;
+    let kernel = source::open_still(&args.source)?;
     let analysis = Analysis::new(&kernel);
     let points = plan::resolve(&analysis, &probes, args, ui)?;
+    memory::enough_for_points(&kernel, points.len())?;
     let owners = Owners::live();
     if args.strict {
-        plan::all_or_nothing(&analysis, &points, &owners)?;
+        plan::all_or_nothing(&analysis, &points, &owners, args)?;
     }
+    let options = ArmOptions {
+        means: args.means.into(),
+        ..ArmOptions::default()
+    };
     let busy = Busy::new(format!("arming {}", short::number(points.len(), "point")));
-    let session = Session::arm(&analysis, &points, &owners, ArmOptions::default());
+    let session = Session::arm(&analysis, &points, &owners, options);
     drop(busy);
-    let session = session.map_err(|e| plan::arm_error(&analysis, &points, &owners, &e))?;
+    let session = session.map_err(|e| plan::arm_error(&analysis, &points, &owners, args, &e))?;
     let refused = session.refused().len() + session.conflicts().len();
     let mut count = Counting {
         display: Display::new(&kernel, session.points(), refused, args),
@@ -75,7 +81,7 @@ pub fn run(args: &CountArgs, ui: &mut Ui) -> Result<(), Fail> {
     let ended = count.wait(&watch, args, ui);
     let result = count.end(ui)?;
     // A reason to stop early is told when the kernel is as it was. There is nothing to show then.
-    ended?;
+    let status = ended?;
     let span = result.span;
     if watch.pressed_again() {
         return Err(Fail::Interrupted);
@@ -100,7 +106,10 @@ pub fn run(args: &CountArgs, ui: &mut Ui) -> Result<(), Fail> {
             "the counts of these {seconds:.1} s are not complete"
         )));
     }
-    Ok(())
+    match status {
+        Some(status) if !status.success() => Err(Fail::Command(status)),
+        _ => Ok(()),
+    }
 }
 
 /// `kerninst count --plan` over a kernel that is already open.
@@ -108,15 +117,19 @@ pub fn run(args: &CountArgs, ui: &mut Ui) -> Result<(), Fail> {
 /// # Errors
 /// [`Fail`]: nothing matches, or nothing can be instrumented.
 pub fn planned(kernel: &Kernel, args: &CountArgs, ui: &mut Ui) -> Result<(), Fail> {
+    let args = &distinct(args);
     let probes = parse(args)?;
     let analysis = Analysis::new(kernel);
     let points = plan::resolve(&analysis, &probes, args, ui)?;
-    let owners = if kernel.is_live() {
-        Owners::live()
-    } else {
-        Owners::default()
-    };
-    plan::run(&analysis, &points, &owners, args, ui)
+    plan::run(&analysis, &points, &Owners::of(kernel), args, ui)
+}
+
+/// Without probes that are given twice.
+fn distinct(args: &CountArgs) -> CountArgs {
+    let mut args = args.clone();
+    let mut seen = std::collections::HashSet::new();
+    args.points.retain(|p| seen.insert(p.trim().to_string()));
+    args
 }
 
 fn cannot_write(path: &Path, e: &std::io::Error) -> Fail {
@@ -147,25 +160,17 @@ impl Counting<'_> {
     /// Says which points are not counted.
     fn tell_refused(&self, ui: &mut Ui) {
         let Some(session) = &self.session else { return };
-        let lines = session
-            .refused()
-            .iter()
-            .map(|(p, r)| plan::refusal_text(p, r));
-        let lines = lines.chain(session.conflicts().iter().map(ToString::to_string));
-        let lines: Vec<String> = lines.collect();
-        for line in lines.iter().take(TOLD) {
-            ui.warn(&format!("not counted: {line}"));
-        }
-        if lines.len() > TOLD {
-            let more = lines.len() - TOLD;
-            ui.warn(&format!(
-                "and {more} more points are not counted; --plan lists them"
-            ));
-        }
+        ending::tell(&ending::refusals(session), "not counted", "--plan", ui);
     }
 
     /// Until the command has ended, the time is over, or the user has had enough.
-    fn wait(&mut self, watch: &Watch, args: &CountArgs, ui: &mut Ui) -> Result<(), Fail> {
+    /// Gives the command's status, if it ended.
+    fn wait(
+        &mut self,
+        watch: &Watch,
+        args: &CountArgs,
+        ui: &mut Ui,
+    ) -> Result<Option<ExitStatus>, Fail> {
         let mut child = None;
         let deadline = args.duration.and_then(|d| self.armed.checked_add(d.0));
         if let Some((program, rest)) = args.command.split_first() {
@@ -187,21 +192,18 @@ impl Counting<'_> {
             let signal = watch.wait(until);
             if let Some(running) = &mut child {
                 if let Some(status) = running.try_wait()? {
-                    if !status.success() {
-                        ui.warn(&format!("the command ended with {status}"));
-                    }
-                    return Ok(());
+                    return Ok(Some(status));
                 }
                 if let Some(Signal::Stop(number)) = signal {
                     pass_on(running, number);
                 }
             }
             if let Some(Signal::Stop(_)) = signal {
-                return Ok(());
+                return Ok(None);
             }
             let now = Instant::now();
             if deadline.is_some_and(|d| d <= now) {
-                return Ok(());
+                return Ok(None);
             }
             if let (Some(at), Some(every)) = (next, args.interval)
                 && at <= now
@@ -237,6 +239,9 @@ impl Counting<'_> {
         };
         let read = session.read();
         let span = Span(self.armed.elapsed());
+        if let Some(remark) = old_bodies::remark(&session.old_bodies()) {
+            ui.note(&remark);
+        }
         let busy = Busy::new("disarming".into());
         let finished = session.finish();
         drop(busy);
@@ -249,9 +254,7 @@ impl Counting<'_> {
                 tell_report(&report, &mut counts, ui);
             }
             // The counts were read before: they are not lost.
-            Err(e) => ui.warn(&format!(
-                "disarming did not end well: {e}; `kerninst status` shows what is left"
-            )),
+            Err(e) => ui.warn(&ending::failure(&e)),
         }
         Ok(Outcome { counts, span })
     }
@@ -260,19 +263,15 @@ impl Counting<'_> {
 fn tell_report(report: &DisarmReport, counts: &mut Counts, ui: &mut Ui) {
     if report.gone > 0 {
         counts.notes.push(format!(
-            "the module of {} sites was unloaded meanwhile: they were counted until then",
-            report.gone
+            "the module of {} was unloaded meanwhile: counted until then",
+            short::number(report.gone as usize, "site")
         ));
     }
-    if let Some(why) = &report.waiting {
-        ui.note(&format!(
-            "disarmed; patches that are still in use wait to be freed ({why}): `kerninst reset` frees them later"
-        ));
-    }
+    ending::tell_waiting(report, ui);
 }
 
 /// A signal that reached only us goes to the command too. (Ctrl-C reaches both.)
-fn pass_on(child: &Child, number: i32) {
+pub(crate) fn pass_on(child: &Child, number: i32) {
     if number == signal_hook::consts::SIGINT {
         return;
     }
@@ -329,6 +328,7 @@ mod times {
             ("1h", Some(3_600_000)),
             ("0", None),
             ("-1", None),
+            ("-1s", None),
             ("nan", None),
             ("1e300", None),
             ("", None),

@@ -53,28 +53,18 @@ fn resolve_error(analysis: &Analysis, error: &ResolveError) -> Fail {
         | ResolveError::NoMatch { .. }
         | ResolveError::Module { .. }
         | ResolveError::NoFunction { .. } => Fail::Nothing(error.to_string()),
-        ResolveError::Ambiguous { probe, name, ids } => {
-            // The plain name is what is ambiguous: the first of them goes with its number too.
-            let plain = |id: &String| {
-                if id == name {
-                    format!("{id}#1")
-                } else {
-                    id.clone()
-                }
-            };
-            let ids: Vec<String> = ids.iter().map(plain).collect();
-            let (count, ids) = (ids.len(), ids.join(", "));
-            Fail::Error(format!(
-                "{probe}: {count} functions are called {name}: name one of {ids}, or all with {name}#*"
-            ))
-        }
         _ => Fail::Error(error.to_string()),
     }
 }
 
 /// `--strict`: every point must be possible, or nothing is armed.
-pub fn all_or_nothing(analysis: &Analysis, points: &[Point], owners: &Owners) -> Result<(), Fail> {
-    let planned = plan(analysis, points, owners);
+pub fn all_or_nothing(
+    analysis: &Analysis,
+    points: &[Point],
+    owners: &Owners,
+    args: &CountArgs,
+) -> Result<(), Fail> {
+    let planned = plan(analysis, points, owners, args.means.into());
     let reasons = planned.refused.iter().map(|(p, r)| refusal_text(p, r));
     let mut reasons = reasons.chain(planned.conflicts.iter().map(ToString::to_string));
     match reasons.next() {
@@ -92,20 +82,59 @@ pub fn all_or_nothing(analysis: &Analysis, points: &[Point], owners: &Owners) ->
 }
 
 /// Why nothing was armed, with the reasons of single points where that is why.
-pub fn arm_error(analysis: &Analysis, points: &[Point], owners: &Owners, error: &ArmError) -> Fail {
+pub fn arm_error(
+    analysis: &Analysis,
+    points: &[Point],
+    owners: &Owners,
+    args: &CountArgs,
+    error: &ArmError,
+) -> Fail {
     if !matches!(error, ArmError::Nothing) {
         return Fail::Error(error.to_string());
     }
-    let planned = plan(analysis, points, owners);
+    let planned = plan(analysis, points, owners, args.means.into());
     Fail::Error(nothing_works(&planned))
 }
 
+/// Refusals as sentences; those of one function with one and the same reason in one.
+pub fn refusal_texts(refused: &[(Point, kerninst_patch::Refused)]) -> Vec<String> {
+    let mut groups: Vec<(u64, String, Vec<usize>)> = Vec::new();
+    for (n, (point, r)) in refused.iter().enumerate() {
+        let why = r.why.to_string();
+        match groups.iter_mut().find(|g| g.0 == point.entry && g.1 == why) {
+            Some(group) => group.2.push(n),
+            None => groups.push((point.entry, why, vec![n])),
+        }
+    }
+    let text = |(_, why, members): (u64, String, Vec<usize>)| match members.as_slice() {
+        [one] => refused.get(*one).map(|(p, r)| refusal_text(p, r)),
+        all => {
+            let (first, _) = refused.get(*all.first()?)?;
+            let places: Vec<String> = all
+                .iter()
+                .filter_map(|n| Some(refused.get(*n)?.0.addr.wrapping_sub(first.entry)))
+                .take(4)
+                .map(|offset| format!("+{offset:#x}"))
+                .collect();
+            let more = if all.len() > places.len() {
+                ", ..."
+            } else {
+                ""
+            };
+            Some(format!(
+                "{} ({} points: {}{more}): {}",
+                first.function,
+                all.len(),
+                places.join(", "),
+                short::offsets(&why, &(first.entry..first.entry.saturating_add(1 << 20)))
+            ))
+        }
+    };
+    groups.into_iter().filter_map(text).collect()
+}
+
 fn nothing_works(planned: &PlannedSession) -> String {
-    let first = planned
-        .refused
-        .iter()
-        .map(|(p, r)| refusal_text(p, r))
-        .next();
+    let first = refusal_texts(&planned.refused).into_iter().next();
     let first = first.or_else(|| planned.conflicts.first().map(ToString::to_string));
     let all = planned.refused.len() + planned.conflicts.len();
     match (first, all) {
@@ -171,7 +200,7 @@ pub fn run(
     args: &CountArgs,
     ui: &mut Ui,
 ) -> Result<(), Fail> {
-    let planned = plan(analysis, points, owners);
+    let planned = plan(analysis, points, owners, args.means.into());
     let probe = |p: &Point| args.points.get(p.probe).map_or("", String::as_str);
     if args.json {
         KernelLine::write(analysis.kernel(), ui.out)?;
@@ -214,8 +243,7 @@ pub fn run(
         table(analysis, &planned, args, ui)?;
         // The only one is told by the error message already.
         let told = planned.points.is_empty() && planned.refused.len() == 1;
-        for (p, r) in planned.refused.iter().filter(|_| !told) {
-            let text = refusal_text(p, r);
+        for text in refusal_texts(&planned.refused).iter().filter(|_| !told) {
             writeln!(ui.out, "{}: {text}", ui.paint.paint(Style::Bad, "refused"))?;
         }
     }
@@ -276,13 +304,26 @@ fn table(
         table.row(cells);
     }
     table.write(ui.out, ui.paint)?;
-    let (points, splices) = (planned.points.len(), planned.splices.len());
+    let versions = planned.versions.len();
+    let (points, splices) = (planned.points.len(), planned.splices.len() - versions);
     let refused = planned.refused.len() + planned.conflicts.len();
+    let bytes: usize = planned.splices.iter().map(|s| s.patch.bytes.len()).sum();
+    let mut by = Vec::new();
+    if splices > 0 {
+        by.push(short::number(splices, "splice"));
+    }
+    if versions > 0 {
+        by.push(short::number(versions, "version"));
+    }
     writeln!(
         ui.out,
-        "{} in {}, {refused} refused; cost: instructions per execution",
+        "{} in {}, {} of code, {refused} refused; cost: instructions per execution",
         short::number(points, "point"),
-        short::number(splices, "splice")
+        by.join(" and "),
+        short::number(bytes, "byte"),
     )?;
+    for (function, why) in &planned.no_version {
+        writeln!(ui.out, "no version of {function}: {why}")?;
+    }
     Ok(())
 }

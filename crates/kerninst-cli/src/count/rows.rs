@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use kerninst::{ArmedPoint, Counts, Point, PointKind};
+use kerninst::{ArmedPoint, Callee, Counts, Point, PointKind};
 use kerninst_analysis::ExitKind;
 use kerninst_kernel::Kernel;
 use kerninst_patch::Tactic;
@@ -44,6 +44,9 @@ pub fn what(kernel: &Kernel, point: &Point) -> String {
         PointKind::Insn => String::new(),
         PointKind::Entry => "entry".into(),
         PointKind::Block(n) => format!("block {n}"),
+        PointKind::Edge(from, to) => format!("edge {from}->{to}"),
+        PointKind::Call(Callee::Direct(addr)) => format!("call of {}", name(addr)),
+        PointKind::Call(Callee::Indirect(_)) => "call through a pointer".into(),
         PointKind::Exit(ExitKind::Return) => "return".into(),
         PointKind::Exit(kind) => crate::show::exit_name(kind, name),
     }
@@ -324,6 +327,8 @@ fn kind(point: &Point) -> &'static str {
         PointKind::Entry => "entry",
         PointKind::Exit(_) => "exit",
         PointKind::Block(_) => "block",
+        PointKind::Edge(..) => "edge",
+        PointKind::Call(_) => "call",
     }
 }
 

@@ -39,16 +39,16 @@ fn a_plan() {
     check(
         &args(&["entry:alpha", "block:alpha/*"]),
         expect![[r#"
-            POINT       WHAT     TACTIC          COST  PROBE
-            alpha+0x5   entry    springboard       +4  entry:alpha
-            alpha+0x5   block 0  springboard       +4  block:alpha/*
-            alpha+0xc   block 1  springboard       +4  block:alpha/*
-            alpha+0xf   block 2  hoist             +4  block:alpha/*
-            alpha+0x18  block 3  hoist-past-jcc    +4  block:alpha/*
-            alpha+0x1d  block 4  springboard       +3  block:alpha/*
-            alpha+0x20  block 5  springboard       +4  block:alpha/*
-            alpha+0x22  block 6  springboard       +3  block:alpha/*
-            8 points in 5 splices, 0 refused; cost: instructions per execution
+            POINT       WHAT     TACTIC   COST  PROBE
+            alpha+0x5   entry    version    +1  entry:alpha
+            alpha+0x5   block 0  version    +1  block:alpha/*
+            alpha+0xc   block 1  version    +1  block:alpha/*
+            alpha+0xf   block 2  version    +1  block:alpha/*
+            alpha+0x18  block 3  version    +1  block:alpha/*
+            alpha+0x1d  block 4  version    +1  block:alpha/*
+            alpha+0x20  block 5  version    +1  block:alpha/*
+            alpha+0x22  block 6  version    +1  block:alpha/*
+            8 points in 1 version, 103 bytes of code, 0 refused; cost: instructions per execution
         "#]],
     );
     check(
@@ -56,7 +56,7 @@ fn a_plan() {
         expect![[r#"
             POINT       WHAT             TACTIC    COST
             helper+0xc  tail call alpha  in-place    +2
-            1 point in 1 splice, 0 refused; cost: instructions per execution
+            1 point in 1 splice, 14 bytes of code, 0 refused; cost: instructions per execution
         "#]],
     );
 }
@@ -72,12 +72,12 @@ fn a_plan_with_refusals() {
     check(
         &args(&points),
         expect![[r#"
-            POINT      WHAT  TACTIC       COST  PROBE
-            alpha+0x5        springboard    +4  insn:alpha+0x5
-            1 point in 1 splice, 3 refused; cost: instructions per execution
-            refused: alpha+0x18: this is a static key branch, which the kernel rewrites whenever the key changes, and no instruction before it in a straight line can carry the splice; the nearest instruction that works is insn:alpha+0x16
-            refused: alpha+0x6: +0x6 lies inside the instruction at +0x5; the next one starts at +0x7; the nearest instruction that works is insn:alpha+0x5
-            refused: alpha: this is the function's fentry site, which ftrace owns; use the next instruction, at +0x5
+            POINT       WHAT  TACTIC   COST  PROBE
+            alpha+0x18        version    +1  insn:alpha+0x18
+            alpha             version    +1  insn:alpha
+            alpha+0x5         version    +1  insn:alpha+0x5
+            3 points in 1 version, 67 bytes of code, 1 refused; cost: instructions per execution
+            refused: alpha+0x6: +0x6 lies inside the instruction at +0x5; the next one starts at +0x7; the nearest instruction that works is insn:alpha+0x7
         "#]],
     );
     check(
@@ -87,17 +87,19 @@ fn a_plan_with_refusals() {
             ..args(&points)
         },
         expect![[r#"
-            {"schema":"kerninst.plan/1","point":"alpha+0x5","function":"alpha","addr":"0xffffffff81000015","kind":"insn","probe":"insn:alpha+0x5","tactic":"springboard","cost":4,"site":"0xffffffff81000015","refused":null}
-            {"schema":"kerninst.plan/1","point":"alpha+0x18","function":"alpha","addr":"0xffffffff81000028","kind":"insn","probe":"insn:alpha+0x18","tactic":null,"cost":null,"site":null,"refused":{"reason":"managed-site","text":"this is a static key branch, which the kernel rewrites whenever the key changes, and no instruction before it in a straight line can carry the splice","nearest":"0xffffffff81000026"}}
-            {"schema":"kerninst.plan/1","point":"alpha+0x6","function":"alpha","addr":"0xffffffff81000016","kind":"insn","probe":"insn:alpha+0x6","tactic":null,"cost":null,"site":null,"refused":{"reason":"not-an-instruction","text":"0xffffffff81000016 lies inside the instruction at 0xffffffff81000015; the next one starts at 0xffffffff81000017","nearest":"0xffffffff81000015"}}
-            {"schema":"kerninst.plan/1","point":"alpha","function":"alpha","addr":"0xffffffff81000010","kind":"insn","probe":"insn:alpha","tactic":null,"cost":null,"site":null,"refused":{"reason":"fentry","text":"this is the function's fentry site, which ftrace owns; use the next instruction, at 0xffffffff81000015","nearest":"0xffffffff81000015"}}
-            exit 3: 3 points cannot be instrumented
+            {"schema":"kerninst.plan/1","point":"alpha+0x18","function":"alpha","addr":"0xffffffff81000028","kind":"insn","probe":"insn:alpha+0x18","tactic":"version","cost":1,"site":"0xffffffff81000015","refused":null}
+            {"schema":"kerninst.plan/1","point":"alpha","function":"alpha","addr":"0xffffffff81000010","kind":"insn","probe":"insn:alpha","tactic":"version","cost":1,"site":"0xffffffff81000015","refused":null}
+            {"schema":"kerninst.plan/1","point":"alpha+0x5","function":"alpha","addr":"0xffffffff81000015","kind":"insn","probe":"insn:alpha+0x5","tactic":"version","cost":1,"site":"0xffffffff81000015","refused":null}
+            {"schema":"kerninst.plan/1","point":"alpha+0x6","function":"alpha","addr":"0xffffffff81000016","kind":"insn","probe":"insn:alpha+0x6","tactic":null,"cost":null,"site":null,"refused":{"reason":"not-an-instruction","text":"0xffffffff81000016 lies inside the instruction at 0xffffffff81000015; the next one starts at 0xffffffff81000017","nearest":"0xffffffff81000017"}}
+            exit 3: 1 points cannot be instrumented
         "#]],
     );
     check(
         &args(&["insn:alpha+0x18"]),
         expect![[r#"
-            exit 2: alpha+0x18: this is a static key branch, which the kernel rewrites whenever the key changes, and no instruction before it in a straight line can carry the splice; the nearest instruction that works is insn:alpha+0x16
+            POINT       WHAT  TACTIC       COST
+            alpha+0x18        hoist-short    +4
+            1 point in 1 splice, 20 bytes of code, 0 refused; cost: instructions per execution
         "#]],
     );
 }
@@ -120,7 +122,7 @@ fn points_that_are_not_there() {
         (
             "entry:helper",
             expect![[r#"
-                exit 2: entry:helper: 3 functions are called helper: name one of helper#1, helper#2, mod:helper, or all with helper#*
+                exit 2: entry:helper: 3 functions are called helper: choose one of helper#1, helper#2, mod:helper, or all with helper#*
             "#]],
         ),
         (
@@ -156,7 +158,7 @@ fn points_that_are_not_there() {
         (
             "entry:early_entry",
             expect![[r#"
-                exit 2: early_entry+0x1: noinstr text: must not be instrumented
+                exit 2: early_entry: noinstr text: must not be instrumented
             "#]],
         ),
     ] {
@@ -170,7 +172,12 @@ fn counted(points: &[&str], zeros: usize, args: &CountArgs) -> (Display, Outcome
     let analysis = Analysis::new(&kernel);
     let probes: Vec<Probe> = points.iter().map(|p| p.parse().expect("a probe")).collect();
     let resolved = kerninst::resolve(&analysis, &probes, None).expect("points");
-    let planned = kerninst::plan(&analysis, &resolved.points, &Owners::default());
+    let planned = kerninst::plan(
+        &analysis,
+        &resolved.points,
+        &Owners::default(),
+        kerninst::Means::Splices,
+    );
     let args = CountArgs {
         points: points.iter().map(|p| (*p).into()).collect(),
         ..args.clone()
@@ -207,10 +214,11 @@ fn last(points: &[&str], zeros: usize, args: &CountArgs) -> String {
 fn counts_as_a_table() {
     let few = ["entry:alpha", "exit:helper#1", "insn:alpha+0x18"];
     expect![[r#"
-        COUNT  POINT       WHAT             PROBE          TACTIC
-         1000  alpha+0x5   entry            entry:alpha    springboard
-            0  helper+0xc  tail call alpha  exit:helper#1  in-place
-        total 1000 at 2 points (1 more refused) in 1.500 s; complete: yes
+        COUNT  POINT       WHAT             PROBE            TACTIC
+         1001  helper+0xc  tail call alpha  exit:helper#1    in-place
+         1000  alpha+0x5   entry            entry:alpha      springboard
+            0  alpha+0x18                   insn:alpha+0x18  hoist-short
+        total 2001 at 3 points in 1.500 s; complete: yes
     "#]]
     .assert_eq(&last(&few, 1, &CountArgs::default()));
 }

@@ -11,9 +11,23 @@ use crate::json::{Hex, hex};
 
 /// Everything there is to show.
 pub fn view(analysis: &Analysis, function: &Function, syntax: Syntax) -> View {
+    let survey = Planner::new(analysis, Options::default()).survey(function, &Boards::new());
+    with(analysis, function, syntax, survey)
+}
+
+/// Everything but how instructions would be instrumented.
+pub fn plain(analysis: &Analysis, function: &Function, syntax: Syntax) -> View {
+    with(analysis, function, syntax, Vec::new())
+}
+
+fn with(
+    analysis: &Analysis,
+    function: &Function,
+    syntax: Syntax,
+    survey: Vec<Result<Tactic, Refusal>>,
+) -> View {
     let kernel = analysis.kernel();
     let namer = Namer::new(kernel, function);
-    let survey = Planner::new(analysis, Options::default()).survey(function, &Boards::new());
     let mut view = View {
         id: function.id.clone(),
         name: function.name.clone(),
@@ -83,6 +97,7 @@ pub fn view(analysis: &Analysis, function: &Function, syntax: Syntax) -> View {
             unlikely: false,
             depth: depths.map(|l| l.depth).max().unwrap_or(0),
             count: None,
+            inside: 0,
             insns: insns.collect(),
         });
     }

@@ -1,11 +1,11 @@
 //! `kerninst show`: one function, in one of four forms.
 
-mod build;
+pub(crate) mod build;
 mod disasm;
-mod dot;
+pub(crate) mod dot;
 pub mod model;
 mod notes;
-mod text;
+pub mod text;
 mod words;
 
 use kerninst_analysis::{Analysis, Function};

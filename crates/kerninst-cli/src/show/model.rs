@@ -41,6 +41,28 @@ pub struct View {
     pub edges: Vec<Edge>,
     /// Natural loops, outer ones before those inside.
     pub loops: Vec<Loop>,
+    /// What was counted, if it was: then a block or edge without a count is one whose count is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Counted>,
+}
+
+/// What was counted of a function as a whole.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Counted {
+    /// Visits that began.
+    pub entered: Option<u64>,
+    /// Visits that ended.
+    pub left: Option<u64>,
+    /// Visits that were inside at the end.
+    pub in_flight: u64,
+    /// Number of counters.
+    pub counters: usize,
+    /// All counts are known, and all checks were passed.
+    pub exact: bool,
+    /// What does not add up, in sentences.
+    pub violations: Vec<String>,
+    /// Counters that could not be put in, in sentences.
+    pub missing: Vec<String>,
 }
 
 /// An address, written in hexadecimal.
@@ -66,6 +88,9 @@ pub struct Block {
     /// Executions, if they were counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
+    /// Those of them that had not left it when they were counted.
+    #[serde(skip)]
+    pub inside: u64,
     /// Its instructions.
     pub insns: Vec<Insn>,
 }

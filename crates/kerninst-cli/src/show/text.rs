@@ -88,6 +88,28 @@ fn main_part(view: &View) -> std::ops::Range<u64> {
     view.ranges.first().map_or(0..0, |[a, b]| a.0..b.0)
 }
 
+/// What block `n` is: entry, cold (or, if the caller says so, `unlikely`), its place in loops.
+pub fn remarks(view: &View, n: usize, block: &Block, unlikely: bool) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if block.entry {
+        remarks.push("entry".to_string());
+    } else if block.root {
+        remarks.push("entered from elsewhere".into());
+    }
+    if block.cold {
+        remarks.push("cold".into());
+    } else if unlikely {
+        remarks.push("unlikely".into());
+    }
+    if let Some(l) = view.loops.iter().position(|l| l.header == n) {
+        remarks.push(format!("head of loop {l}"));
+    }
+    if block.depth > 0 {
+        remarks.push(format!("loop depth {}", block.depth));
+    }
+    remarks
+}
+
 fn block_head(
     view: &View,
     n: usize,
@@ -97,23 +119,7 @@ fn block_head(
 ) -> io::Result<()> {
     writeln!(out)?;
     write!(out, "{}", paint.paint(Style::Label, format_args!("b{n}")))?;
-    let mut remarks = Vec::new();
-    if block.entry {
-        remarks.push("entry".to_string());
-    } else if block.root {
-        remarks.push("entered from elsewhere".into());
-    }
-    if block.cold {
-        remarks.push("cold".into());
-    } else if block.unlikely {
-        remarks.push("unlikely".into());
-    }
-    if let Some(l) = view.loops.iter().position(|l| l.header == n) {
-        remarks.push(format!("head of loop {l}"));
-    }
-    if block.depth > 0 {
-        remarks.push(format!("loop depth {}", block.depth));
-    }
+    let mut remarks = remarks(view, n, block, block.unlikely);
     let from = view.edges.iter().filter(|e| e.to == Some(n));
     let from: Vec<_> = from.map(|e| format!("b{}", e.from)).collect();
     if !from.is_empty() {

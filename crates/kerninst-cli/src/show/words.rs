@@ -74,6 +74,8 @@ pub fn refusal(why: &Refusal) -> &'static str {
         Refusal::Unrelocatable(_) => "unrelocatable",
         Refusal::Unsafe(_) => "unsafe",
         Refusal::Taken { .. } => "taken",
+        Refusal::NoSuchEdge(_) => "no-such-edge",
+        Refusal::NeedsVersion(_) => "needs-version",
         Refusal::NoTactic => "no-tactic",
         _ => "other",
     }

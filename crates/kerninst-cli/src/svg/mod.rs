@@ -1,8 +1,10 @@
 //! A picture of a function's control flow: a self-contained SVG file, no scripts, no fonts of its own.
 //!
 //! Boxes are basic blocks with their disassembly, tinted by loop depth, grey where unlikely; lines are edges, coloured
-//! by kind, back edges thicker. Where blocks and edges have counts, boxes and lines show heat.
+//! by kind, those that close a loop in a colour of their own. Where blocks and edges have counts, boxes and lines show heat,
+//! and blocks that never ran are one grey line each.
 
+mod heading;
 mod heat;
 
 use std::fmt::Write as _;
@@ -20,18 +22,16 @@ const CHAR: f64 = 6.63;
 const PAD: f64 = 8.0;
 /// Longer lines are cut; the whole text is in the tooltip.
 const LONGEST: usize = 72;
-/// Room for the heading.
-const HEAD: f64 = 90.0;
-
 /// Writes the picture. `kernel` goes into the heading.
 ///
 /// # Errors
 /// What the writer says.
 pub fn write(view: &View, kernel: &str, out: &mut dyn Write) -> io::Result<()> {
     let picture = Picture::new(view);
+    let head = heading::height(view);
     let (width, height) = (
         picture.layout.width.max(720.0),
-        picture.layout.height + HEAD,
+        picture.layout.height + head,
     );
     writeln!(
         out,
@@ -40,8 +40,8 @@ pub fn write(view: &View, kernel: &str, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "<title>{}</title>", escape(&view.id))?;
     writeln!(out, "<style>\n{STYLE}</style>")?;
     writeln!(out, r#"<rect class="paper" width="100%" height="100%"/>"#)?;
-    heading(view, kernel, out)?;
-    writeln!(out, r#"<g transform="translate(0 {HEAD})">"#)?;
+    heading::write(view, kernel, out)?;
+    writeln!(out, r#"<g transform="translate(0 {head})">"#)?;
     for (edge, route) in picture.edges.iter().zip(&picture.layout.edges) {
         picture.edge(edge, route, out)?;
     }
@@ -51,78 +51,10 @@ pub fn write(view: &View, kernel: &str, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     // Labels last, so that no line runs over them.
-    for (edge, route) in picture.edges.iter().zip(&picture.layout.edges) {
-        picture.label(edge, route, out)?;
+    for (n, (edge, route)) in picture.edges.iter().zip(&picture.layout.edges).enumerate() {
+        picture.label(n, edge, route, out)?;
     }
     writeln!(out, "</g>\n</svg>")
-}
-
-fn heading(view: &View, kernel: &str, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(
-        out,
-        r#"<text class="title" x="24" y="26">{}</text>"#,
-        escape(&view.id)
-    )?;
-    let module = view
-        .module
-        .as_deref()
-        .map_or(String::new(), |m| format!("module {m}, "));
-    let flow = if view.complete {
-        "control flow complete"
-    } else {
-        "control flow NOT complete"
-    };
-    let points = match &view.refused {
-        Some(r) => format!("no instruction can be instrumented ({})", r.text),
-        None => format!(
-            "{} of {} instructions can be instrumented",
-            view.points, view.instructions
-        ),
-    };
-    let lines = [
-        format!("{module}{kernel}; {} blocks; {flow}", view.blocks.len()),
-        points,
-    ];
-    for (y, line) in [44, 60].iter().zip(lines) {
-        writeln!(
-            out,
-            r#"<text class="sub" x="24" y="{y}">{}</text>"#,
-            escape(&line)
-        )?;
-    }
-    let mut x = 24.0;
-    for (class, text) in [
-        ("fall", "goes on"),
-        ("taken", "branch taken"),
-        ("jump", "jump"),
-        ("key", "static key"),
-        ("fixup", "fault"),
-    ] {
-        writeln!(out, r#"<path class="e {class}" d="M{x:.0} 74h26"/>"#)?;
-        writeln!(
-            out,
-            r#"<text class="sub label" x="{:.0}" y="78">{text}</text>"#,
-            x + 32.0
-        )?;
-        x += 48.0 + text.len() as f64 * 6.1;
-    }
-    for (class, text) in [
-        ("ok", "jump fits"),
-        ("trap", "int3 only"),
-        ("no", "refused"),
-    ] {
-        writeln!(
-            out,
-            r#"<circle class="{class}" cx="{x:.0}" cy="74" r="3"/>"#
-        )?;
-        writeln!(
-            out,
-            r#"<text class="sub label" x="{:.0}" y="78">{text}</text>"#,
-            x + 8.0
-        )?;
-        x += 24.0 + text.len() as f64 * 6.1;
-    }
-    Ok(())
 }
 
 /// The function, laid out.
@@ -189,7 +121,7 @@ impl<'a> Picture<'a> {
 
     fn block(&self, n: usize, block: &Block, at: &Placed, out: &mut dyn Write) -> io::Result<()> {
         let size = size(self.view, n, block);
-        let class = match (block.unlikely, block.depth) {
+        let class = match (block.unlikely || never(block), block.depth) {
             (true, _) => "unlikely".to_string(),
             (false, depth) => format!("d{}", depth.min(4)),
         };
@@ -204,7 +136,7 @@ impl<'a> Picture<'a> {
             r#"<rect class="box {class}{entry}" width="{:.1}" height="{:.1}" rx="4"/>"#,
             size.width, size.height
         )?;
-        if let Some(count) = block.count {
+        if let Some(count) = block.count.filter(|n| *n > 0) {
             let colour = colour(heat(count, self.most));
             writeln!(
                 out,
@@ -222,11 +154,26 @@ impl<'a> Picture<'a> {
             )?;
         }
         let (name, remarks) = head(self.view, n, block);
+        // Dark text on heat, whatever the reader's colours are.
+        let (name_class, class, y) = match (self.view.profile.is_some(), block.count) {
+            (true, None) => ("name", "lost", LINE),
+            (_, Some(n)) if n > 0 => ("name hot", "hot", LINE - 2.5),
+            _ => ("name", "grey", LINE),
+        };
         writeln!(
             out,
-            r#"<text x="{PAD}" y="{LINE}"><tspan class="name">{name}</tspan><tspan class="grey">{}</tspan></text>"#,
+            r#"<text x="{PAD}" y="{y}"><tspan class="{name_class}">{name}</tspan><tspan class="{class}">{}</tspan></text>"#,
             escape(&remarks)
         )?;
+        if never(block) {
+            let lines: Vec<String> = block
+                .insns
+                .iter()
+                .map(|i| format!("{}  {}", i.offset, i.text))
+                .collect();
+            writeln!(out, "<title>{}</title>", escape(&lines.join("\n")))?;
+            return writeln!(out, "</g>");
+        }
         let mut y = LINE * 2.0;
         let faint = if block.unlikely {
             r#" class="grey""#
@@ -234,12 +181,19 @@ impl<'a> Picture<'a> {
             ""
         };
         for i in &block.insns {
+            // How an instruction would be instrumented is no news where counts are shown.
+            let mark = match self.view.profile {
+                Some(_) => String::new(),
+                None => format!(
+                    r#"<circle class="{}" cx="{PAD}" cy="{:.1}" r="2.6"/>"#,
+                    mark(i),
+                    y - 3.8
+                ),
+            };
             writeln!(
                 out,
-                r#"<g><title>{}</title><circle class="{}" cx="{PAD}" cy="{:.1}" r="2.6"/><text{faint} x="{:.1}" y="{y:.1}"><tspan class="grey">{}</tspan> {}</text></g>"#,
+                r#"<g><title>{}</title>{mark}<text{faint} x="{:.1}" y="{y:.1}"><tspan class="grey">{}</tspan> {}</text></g>"#,
                 escape(&tooltip(i)),
-                mark(i),
-                y - 3.8,
                 PAD + 7.0,
                 escape(&format!("{:<1$}", i.offset, offset_width(block))),
                 escape(&cut(&i.text)),
@@ -263,9 +217,15 @@ impl<'a> Picture<'a> {
             return Ok(());
         };
         let class = class(edge);
-        let back = if route.back { " back" } else { "" };
+        let back = match (edge.back, route.back) {
+            (true, _) => " back loops",
+            (false, true) => " back",
+            (false, false) => "",
+        };
         let unlikely = |n: usize| self.view.blocks.get(n).is_some_and(|b| b.unlikely);
-        let faint = if edge.to.is_some_and(unlikely) {
+        let faint = if edge.count == Some(0) {
+            " never"
+        } else if edge.count.is_none() && edge.to.is_some_and(unlikely) {
             " faint"
         } else {
             ""
@@ -294,28 +254,47 @@ impl<'a> Picture<'a> {
             .map_or(String::new(), |c| format!(", {} times", thousands(c)));
         writeln!(
             out,
-            r#"<g class="edge{faint}"><title>b{} to b{to}: {}{count}</title><path class="e {class}{back}"{width} d="{d}"/><path class="tip {class}" d="M{x:.1} {y:.1}l-4 -8h8z"/></g>"#,
+            r#"<g class="edge{faint}"><title>b{} to b{to}: {}{count}</title><path class="e {class}{back}"{width} d="{d}"/><path class="tip {class}{back}" d="M{x:.1} {y:.1}l-4 -8h8z"/></g>"#,
             edge.from, edge.kind,
         )
     }
 
-    fn label(&self, edge: &Edge, route: &Route, out: &mut dyn Write) -> io::Result<()> {
+    fn label(&self, n: usize, edge: &Edge, route: &Route, out: &mut dyn Write) -> io::Result<()> {
         if route.pieces.is_empty() {
             return Ok(());
         }
         let text = match (edge.kind, edge.count) {
+            // A thin grey line says it.
+            (_, Some(0)) => return Ok(()),
             (_, Some(c)) => thousands(c),
+            (_, None) if self.view.profile.is_some() => "?".into(),
             ("key-on", None) => "on".into(),
             ("key-off", None) => "off".into(),
             ("fixup", None) => "fault".into(),
             _ => return Ok(()),
         };
+        // Labels of one block's ways out stand side by side: the first to the left of its line, the last to the right.
+        let others = self.edges.iter().zip(&self.layout.edges).enumerate();
+        let others = others.filter(|(_, (e, r))| e.from == edge.from && !r.pieces.is_empty());
+        let place = |n: usize, r: &Route| (r.start.0, n);
+        let before = others.filter(|(m, (_, r))| place(*m, r) < place(n, route));
+        let before = before.count();
+        let several = self.edges.iter().filter(|e| e.from == edge.from).count() > 1;
         let (x, y) = route.label;
+        let (anchor, dx, dy) = match before {
+            0 if several => (" end", -3.0, 11.0),
+            0 | 1 => ("", 3.0, 11.0),
+            more => ("", 3.0, 11.0 + 11.0 * (more - 1) as f64),
+        };
+        let lost = match edge.count {
+            None if self.view.profile.is_some() => " lost",
+            _ => "",
+        };
         writeln!(
             out,
-            r#"<text class="label halo" x="{:.1}" y="{:.1}">{text}</text>"#,
-            x + 3.0,
-            y + 11.0
+            r#"<text class="label halo{anchor}{lost}" x="{:.1}" y="{:.1}">{text}</text>"#,
+            x + dx,
+            y + dy
         )
     }
 }
@@ -353,8 +332,17 @@ fn head(view: &View, n: usize, block: &Block) -> (String, String) {
     if block.cold {
         remarks.push("cold".into());
     }
-    if let Some(c) = block.count {
-        remarks.push(thousands(c));
+    if block.inside > 0 {
+        remarks.insert(0, format!("{} still inside", thousands(block.inside)));
+    }
+    match block.count {
+        Some(0) => remarks.push(format!(
+            "never ran ({})",
+            crate::short::number(block.insns.len(), "instruction")
+        )),
+        Some(c) => remarks.insert(0, thousands(c)),
+        None if view.profile.is_some() => remarks.insert(0, "count not known".into()),
+        None => {}
     }
     let remarks = remarks.join(", ");
     let gap = if remarks.is_empty() { "" } else { "  " };
@@ -390,8 +378,20 @@ fn exits(view: &View, n: usize) -> Vec<String> {
     out.map(text).collect()
 }
 
+/// Is it known that the block never ran?
+fn never(block: &Block) -> bool {
+    block.count == Some(0)
+}
+
 fn size(view: &View, n: usize, block: &Block) -> layout::Node {
     let (name, remarks) = head(view, n, block);
+    if never(block) {
+        let characters = name.len() + remarks.chars().count();
+        return layout::Node {
+            width: characters as f64 * CHAR + 2.0 * PAD,
+            height: LINE + 7.0,
+        };
+    }
     let offset = offset_width(block);
     let insns = block
         .insns

@@ -2,6 +2,9 @@
 
 #![allow(dead_code)] // Each test program uses a part of it.
 
+pub mod debug;
+pub mod walk;
+
 use kerninst_cli::Fail;
 use kerninst_cli::paint::Paint;
 use kerninst_cli::ui::Ui;

@@ -3,11 +3,15 @@
 //! Checked and lazy: parsing walks the type section once to note where each type starts; names are
 //! not decoded until asked for.
 
+mod queries;
+#[cfg(test)]
+mod queries_tests;
 mod raw;
 #[cfg(test)]
 mod tests;
 mod types;
 
+pub use queries::Integer;
 pub use raw::BtfError;
 pub use types::{Function, Kind, Member, Param};
 

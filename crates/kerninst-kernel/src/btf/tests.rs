@@ -174,6 +174,11 @@ proptest! {
             }
             let _ = btf.offset("outer", "arr[1].y");
             let _ = btf.function("do_it");
+            for id in 0..btf.len() + 2 {
+                let _ = (btf.member_of_type(id, "y"), btf.member_names(id), btf.target(id));
+                let _ = (btf.array(id), btf.integer(id), btf.pointer_to(id));
+            }
+            let _ = (btf.constant("E_ONE"), btf.constant_names());
         }
     }
 }

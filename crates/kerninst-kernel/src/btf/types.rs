@@ -97,22 +97,22 @@ pub struct Param {
 }
 
 /// Longest chain of typedefs, arrays or nested structs that is followed: corrupt data may have circles.
-const MAX_DEPTH: u32 = 64;
+pub(super) const MAX_DEPTH: u32 = 64;
 
 /// Most members that one look-up visits; the largest kernel structs have some hundreds.
-const MAX_MEMBERS: u32 = 4096;
+pub(super) const MAX_MEMBERS: u32 = 4096;
 
 /// The three common words of a type and where its members start.
-struct Raw {
-    name: u32,
-    info: u32,
+pub(super) struct Raw {
+    pub(super) name: u32,
+    pub(super) info: u32,
     /// Size in bytes, or a type id, by kind.
-    word: u32,
-    body: usize,
+    pub(super) word: u32,
+    pub(super) body: usize,
 }
 
 impl Btf {
-    fn raw(&self, id: u32) -> Option<Raw> {
+    pub(super) fn raw(&self, id: u32) -> Option<Raw> {
         let at = *self.types.get(id.checked_sub(1)? as usize)? as usize;
         Some(Raw {
             name: u32_at(&self.bytes, at)?,
@@ -122,11 +122,11 @@ impl Btf {
         })
     }
 
-    fn word(&self, at: usize) -> Option<u32> {
+    pub(super) fn word(&self, at: usize) -> Option<u32> {
         u32_at(&self.bytes, at)
     }
 
-    fn string(&self, offset: u32) -> &str {
+    pub(super) fn string(&self, offset: u32) -> &str {
         let strings = self.bytes.get(self.header.strings.clone()).unwrap_or(&[]);
         let from = strings.get(offset as usize..).unwrap_or(&[]);
         let len = memchr::memchr(0, from).unwrap_or(0);
@@ -136,7 +136,7 @@ impl Btf {
     }
 
     /// Does the string section hold exactly `name` at this offset?
-    fn is_string(&self, offset: u32, name: &str) -> bool {
+    pub(super) fn is_string(&self, offset: u32, name: &str) -> bool {
         let strings = self.bytes.get(self.header.strings.clone()).unwrap_or(&[]);
         let rest = strings
             .get(offset as usize..)
@@ -170,7 +170,7 @@ impl Btf {
     }
 
     /// Ids of all types of a kind. Structs are looked up most and were noted on the way.
-    fn ids_of(&self, wanted: Kind) -> impl Iterator<Item = u32> + '_ {
+    pub(super) fn ids_of(&self, wanted: Kind) -> impl Iterator<Item = u32> + '_ {
         let structs = if wanted == Kind::Struct {
             self.structs.as_slice()
         } else {
@@ -309,7 +309,13 @@ impl Btf {
     }
 
     /// `budget` bounds the members looked at in all: corrupt data may nest a struct in itself.
-    fn member_of(&self, id: u32, name: &str, budget: &mut u32, depth: u32) -> Option<Member> {
+    pub(super) fn member_of(
+        &self,
+        id: u32,
+        name: &str,
+        budget: &mut u32,
+        depth: u32,
+    ) -> Option<Member> {
         if depth > MAX_DEPTH {
             return None;
         }

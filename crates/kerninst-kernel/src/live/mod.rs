@@ -18,6 +18,15 @@ use crate::{
     Text, fentry, kallsyms, pointers,
 };
 use kcore::Kcore;
+
+/// Kernel memory as it is now, without a picture of the whole kernel.
+///
+/// # Errors
+/// As for [`Kernel::read`], and where `/proc/kcore` cannot be opened.
+pub fn read_memory(addr: u64, len: usize) -> Result<Vec<u8>, Error> {
+    Kcore::open()?.read(addr, len)
+}
+
 use modules::Structs;
 
 /// Everything that later reads need.

@@ -102,11 +102,13 @@ impl OffLimits {
     }
     /// Why `addr` is off limits; `None` if it is not.
     #[must_use]
+    #[inline]
     pub fn at(&self, addr: u64) -> Option<OffLimit> {
         self.touching(addr..addr.saturating_add(1))
     }
     /// Why some byte of `range` is off limits; `None` if none is. The first such byte's reason.
     #[must_use]
+    #[inline]
     pub fn touching(&self, range: Range<u64>) -> Option<OffLimit> {
         let first = self.ranges.partition_point(|r| r.range.end <= range.start);
         self.ranges

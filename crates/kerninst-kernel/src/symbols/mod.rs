@@ -338,7 +338,7 @@ impl Symbols {
     /// All symbols whose name matches the pattern ([`crate::glob_match`]).
     #[must_use]
     pub fn glob(&self, pattern: &str) -> Vec<Symbol<'_>> {
-        if !pattern.contains(['*', '?']) {
+        if !pattern.contains(['*', '?', '[']) {
             return self.named(pattern);
         }
         self.iter()

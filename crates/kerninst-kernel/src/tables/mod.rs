@@ -90,9 +90,11 @@ pub struct ExEntry {
     pub data: u32,
 }
 impl Entry for ExEntry {
+    #[inline]
     fn addr(&self) -> u64 {
         self.insn
     }
+    #[inline]
     fn target(&self) -> Option<u64> {
         Some(self.fixup)
     }
@@ -117,9 +119,11 @@ pub struct BugEntry {
     pub flags: u16,
 }
 impl Entry for BugEntry {
+    #[inline]
     fn addr(&self) -> u64 {
         self.addr
     }
+    #[inline]
     fn span(&self) -> u64 {
         2
     }
@@ -149,9 +153,11 @@ pub struct JumpLabel {
     pub key: u64,
 }
 impl Entry for JumpLabel {
+    #[inline]
     fn addr(&self) -> u64 {
         self.code
     }
+    #[inline]
     fn target(&self) -> Option<u64> {
         Some(self.target)
     }
@@ -174,9 +180,11 @@ pub struct StaticCall {
     pub tail: bool,
 }
 impl Entry for StaticCall {
+    #[inline]
     fn addr(&self) -> u64 {
         self.addr
     }
+    #[inline]
     fn span(&self) -> u64 {
         5
     }
@@ -197,6 +205,7 @@ pub struct Site {
     pub addr: u64,
 }
 impl Entry for Site {
+    #[inline]
     fn addr(&self) -> u64 {
         self.addr
     }
@@ -222,9 +231,11 @@ pub struct Alternative {
     pub replacement_len: u8,
 }
 impl Entry for Alternative {
+    #[inline]
     fn addr(&self) -> u64 {
         self.addr
     }
+    #[inline]
     fn span(&self) -> u64 {
         u64::from(self.len)
     }
@@ -247,9 +258,11 @@ pub struct ParavirtSite {
     pub len: u8,
 }
 impl Entry for ParavirtSite {
+    #[inline]
     fn addr(&self) -> u64 {
         self.addr
     }
+    #[inline]
     fn span(&self) -> u64 {
         u64::from(self.len)
     }
@@ -267,6 +280,7 @@ pub struct OrcEntry {
     pub raw: [u8; 6],
 }
 impl Entry for OrcEntry {
+    #[inline]
     fn addr(&self) -> u64 {
         self.ip
     }
@@ -322,14 +336,22 @@ impl Orc {
     /// The entry that describes `addr`: the last one at or before it, in the same image.
     #[must_use]
     pub fn lookup(&self, addr: u64) -> Option<&OrcEntry> {
+        self.lookup_run(addr).map(|(entry, _)| entry)
+    }
+    /// As [`Orc::lookup`], with all addresses that the entry describes.
+    #[must_use]
+    pub fn lookup_run(&self, addr: u64) -> Option<(&OrcEntry, Range<u64>)> {
         let image = self
             .images
             .partition_point(|r| r.start <= addr)
             .checked_sub(1)?;
         let image = self.images.get(image).filter(|r| r.contains(&addr))?;
         let all = self.table.entries();
-        let last = all.partition_point(|e| e.ip <= addr).checked_sub(1)?;
-        all.get(last).filter(|e| e.ip >= image.start)
+        let next = all.partition_point(|e| e.ip <= addr);
+        let last = next.checked_sub(1)?;
+        let entry = all.get(last).filter(|e| e.ip >= image.start)?;
+        let end = all.get(next).map_or(image.end, |e| e.ip.min(image.end));
+        Some((entry, entry.ip..end))
     }
     /// One line for each entry.
     #[must_use]

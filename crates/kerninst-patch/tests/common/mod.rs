@@ -4,6 +4,7 @@
 pub mod model;
 pub mod random;
 pub mod rules;
+pub mod spots;
 
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
 use kerninst_analysis::{Analysis, Live};
@@ -11,7 +12,7 @@ use kerninst_kernel::{
     Alternative, BugEntry, ExEntry, JumpLabel, Kernel, KernelBuilder, OffLimit, OffLimitRange,
     OffLimits, Orc, OrcEntry, Site, StaticCall, Table, Tables,
 };
-use kerninst_patch::{Boards, Fixup, Options, Plan, Planner, Request, Splice};
+use kerninst_patch::{Boards, Fixup, Options, Plan, Planner, Request, Splice, Spot};
 use kerninst_snippet::Snippet;
 
 /// Where the function `f` starts; 16 bytes of padding lie before it.
@@ -48,6 +49,7 @@ pub struct Case {
     orc: Vec<(u64, [u8; 6])>,
     off_limits: bool,
     alternatives: Vec<(u64, u8)>,
+    sealed: bool,
 }
 
 impl Case {
@@ -68,6 +70,7 @@ impl Case {
             orc: vec![],
             off_limits: false,
             alternatives: vec![],
+            sealed: false,
         }
     }
 
@@ -126,6 +129,12 @@ impl Case {
         self
     }
 
+    /// The static keys are in memory that is read-only since boot.
+    pub fn sealed(mut self) -> Case {
+        self.sealed = true;
+        self
+    }
+
     pub fn off_limits(mut self) -> Case {
         self.off_limits = true;
         self
@@ -145,6 +154,11 @@ impl Case {
             b = b.symbol("__pfx_f", F - self.before.len() as u64, 't');
         }
         b = b.symbol("f", F, 't').symbol("g", g, 't');
+        if self.sealed {
+            b = b
+                .symbol("__start_ro_after_init", 0xffff_ffff_8200_0000, 'D')
+                .symbol("__end_ro_after_init", 0xffff_ffff_8200_0008, 'D');
+        }
         let mut fentry = vec![Site { addr: start }, Site { addr: g }];
         if self.fentry {
             fentry.push(Site { addr: F });
@@ -217,7 +231,8 @@ impl Case {
             .collect();
         let image = start..start + text.len() as u64;
         tables.orc = Orc::new(Table::new(orc), Vec::from([image]));
-        b = b.tables(tables);
+        // The static keys: initially false.
+        b = b.tables(tables).data(0xffff_ffff_8200_0000, &[0; 32]);
         if self.off_limits {
             let range = F..g;
             b = b.off_limits(OffLimits::new(vec![OffLimitRange {
@@ -235,11 +250,17 @@ impl Case {
 
 /// Requests for points at these offsets, each with a counter of its own.
 pub fn requests(points: &[u64]) -> Vec<Request> {
-    points
+    let spots: Vec<Spot> = points.iter().map(|at| Spot::Before(F + at)).collect();
+    requests_at(&spots)
+}
+
+/// Requests for these spots, each with a counter of its own.
+pub fn requests_at(spots: &[Spot]) -> Vec<Request> {
+    spots
         .iter()
         .enumerate()
         .map(|(n, at)| Request {
-            addr: F + at,
+            at: *at,
             snippets: vec![Snippet::Count {
                 percpu: SLOT + 8 * n as u64,
             }],
@@ -278,12 +299,23 @@ pub fn name(addr: u64) -> String {
     }
 }
 
+/// An offset in `f`, with a word where it is not "before".
+pub fn spot(at: Spot) -> String {
+    match at {
+        Spot::Before(a) => name(a),
+        Spot::Enter(a) => format!("enter {}", name(a)),
+        Spot::After(a) => format!("after {}", name(a)),
+        Spot::Taken(a) => format!("taken {}", name(a)),
+        Spot::Fixup(a) => format!("fixup {}", name(a)),
+    }
+}
+
 fn splice(kernel: &Kernel, s: &Splice, at: u64) -> String {
     let mut out = format!("{} {}", s.name, s.tactic);
     for p in &s.points {
         out.push_str(&format!(
             " | {} {} cost {}",
-            name(p.addr),
+            spot(p.at),
             p.tactic,
             p.snippet_cost
         ));

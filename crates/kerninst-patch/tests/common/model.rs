@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
 use kerninst_analysis::Function;
 use kerninst_kernel::Kernel;
-use kerninst_patch::{Fixup, Plan};
+use kerninst_patch::{Fixup, Plan, Splice, Spot};
 
+use super::spots::expected;
 use super::{PATCH, SLOT};
 
 /// Where execution goes on after a fault or a breakpoint at an address.
@@ -31,6 +32,8 @@ pub struct World<'a> {
 pub struct Trace {
     /// How often the instruction at an address began.
     pub began: HashMap<u64, u64>,
+    /// How often one instruction began after another.
+    pub steps: HashMap<(u64, u64), u64>,
     pub counters: HashMap<u64, u64>,
     pub decided: usize,
     pub left: bool,
@@ -56,8 +59,12 @@ impl World<'_> {
         let mut returns: Vec<u64> = vec![];
         let mut decoded: HashMap<u64, Instruction> = HashMap::new();
         let mut ip = self.entry;
+        let mut previous = None;
         for _ in 0..steps {
             if !self.inside(ip) {
+                if let Some(from) = previous {
+                    *t.steps.entry((from, ip)).or_default() += 1;
+                }
                 // Another function: it returns. To where a call said; if there was none, `f` is left.
                 match returns.pop() {
                     Some(back) if self.instructions.contains(&back) => ip = back,
@@ -73,6 +80,9 @@ impl World<'_> {
                 continue;
             }
             *t.began.entry(ip).or_default() += 1;
+            if let Some(from) = previous.replace(ip) {
+                *t.steps.entry((from, ip)).or_default() += 1;
+            }
             if let Some(fixup) = self.fixups.get(&ip) {
                 let Some(faults) = decisions.next() else {
                     return Some(t);
@@ -172,44 +182,53 @@ pub fn world<'a>(kernel: &Kernel, function: &Function, decisions: &'a [bool]) ->
     }
 }
 
+/// Writes a splice whose patch starts at `at`: the site, its board, the patch and where its faults go on. The patch's code.
+pub fn write(world: &mut World, s: &Splice, at: u64) -> Vec<u8> {
+    let b = s.site_bytes(at).expect("in reach");
+    // A jump does not fault.
+    world.fixups.retain(|at, _| !s.range().contains(at));
+    let armed = b.jump.iter().chain(&b.tail);
+    world.memory.extend((s.site..).zip(armed.copied()));
+    if let Some((addr, bytes)) = b.board {
+        world.memory.extend((addr..).zip(bytes));
+    }
+    if b.jump == [0xcc] {
+        world.breakpoints.insert(s.site, b.target);
+    }
+    let code = s.patch.linked_at(at).expect("in reach");
+    world.memory.extend((at..).zip(code.iter().copied()));
+    for e in &s.patch.extable {
+        let fixup = match e.fixup {
+            Fixup::Inside(o) => at + u64::from(o),
+            Fixup::Address(a) => a,
+        };
+        world.fixups.insert(at + u64::from(e.offset), fixup);
+    }
+    code
+}
+
 /// Arms every splice of the plan, the first patch at [`PATCH`].
 pub fn arm(world: &mut World, plan: &Plan) {
     for (n, s) in plan.splices.iter().enumerate() {
         let at = PATCH + 0x1000 * n as u64;
-        let b = s.site_bytes(at).expect("in reach");
-        // A jump does not fault.
-        world.fixups.retain(|at, _| !s.range().contains(at));
-        let armed = b.jump.iter().chain(&b.tail);
-        world.memory.extend((s.site..).zip(armed.copied()));
-        if let Some((addr, bytes)) = b.board {
-            world.memory.extend((addr..).zip(bytes));
-        }
-        if b.jump == [0xcc] {
-            world.breakpoints.insert(s.site, b.target);
-        }
-        world
-            .memory
-            .extend((at..).zip(s.patch.linked_at(at).expect("in reach")));
+        let code = write(world, s, at);
+        // Calls of the patch itself come back to it.
+        let calls = Decoder::with_ip(64, &code, at, DecoderOptions::NONE).into_iter();
+        let calls = calls.filter(Instruction::is_call_near);
+        world.instructions.extend(calls.map(|i| i.next_ip()));
         world
             .warnings
             .extend(s.patch.bugs.iter().map(|b| at + u64::from(b.offset)));
-        for e in &s.patch.extable {
-            let fixup = match e.fixup {
-                Fixup::Inside(o) => at + u64::from(o),
-                Fixup::Address(a) => a,
-            };
-            world.fixups.insert(at + u64::from(e.offset), fixup);
-        }
     }
 }
 
-/// Runs `function` with and without the splices of `plan`: for each served point, in order of `addrs` (the n-th has the
-/// counter `SLOT + 8 n`), the counter must be the number of times that the instruction began. The number of points that
+/// Runs `function` with and without the splices of `plan`: for each served point, in order of `spots` (the n-th has the
+/// counter `SLOT + 8 n`), the counter must be the number of times that the spot was passed. The number of points that
 /// were reached; `None` if a run says nothing.
 pub fn compare(
     kernel: &Kernel,
     function: &Function,
-    addrs: &[u64],
+    spots: &[Spot],
     plan: &Plan,
     decisions: &[bool],
 ) -> Result<Option<usize>, String> {
@@ -227,25 +246,27 @@ pub fn compare(
             spliced.decided, plain.decided
         ));
     }
-    let served: HashSet<u64> = plan
+    let served: HashSet<Spot> = plan
         .splices
         .iter()
-        .flat_map(|s| s.points.iter().map(|p| p.addr))
+        .flat_map(|s| s.points.iter().map(|p| p.at))
         .collect();
     let mut reached = 0;
-    for (n, addr) in addrs.iter().enumerate().filter(|(_, a)| served.contains(a)) {
+    for (n, spot) in spots.iter().enumerate().filter(|(_, s)| served.contains(s)) {
+        let Some(passed) = expected(function, *spot, &plain) else {
+            continue;
+        };
         let counted = spliced
             .counters
             .get(&(SLOT + 8 * n as u64))
             .copied()
             .unwrap_or(0);
-        let began = plain.began.get(addr).copied().unwrap_or(0);
-        if counted != began {
+        if counted != passed {
             return Err(format!(
-                "{addr:#x} began {began} times and was counted {counted} times"
+                "{spot} was passed {passed} times and was counted {counted} times"
             ));
         }
-        reached += usize::from(began > 0);
+        reached += usize::from(passed > 0);
     }
     Ok(Some(reached))
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use kerninst_analysis::{Analysis, Function, InsnKind, Sites};
-use kerninst_patch::{Boards, Plan, Tactic, Tactics};
+use kerninst_patch::{Boards, Plan, Spot, Tactic, Tactics};
 
 use super::PATCH;
 
@@ -37,30 +37,33 @@ fn is_padding(analysis: &Analysis<'_>, at: u64) -> bool {
         .any(|r| r.contains(&at))
 }
 
-/// Checks the plan for the points `asked` (addresses) of `f`, made with `tactics`, that claimed its bytes in `boards`.
+/// Checks the plan for the points `asked` of `f`, made with `tactics`, that claimed its bytes in `boards`.
 pub fn check(
     analysis: &Analysis<'_>,
     f: &Function,
-    asked: &[u64],
+    asked: &[Spot],
     tactics: Tactics,
     plan: &Plan,
     boards: &Boards,
 ) -> Result<(), String> {
     let kernel = analysis.kernel();
-    // Every point exactly once.
-    let mut seen: BTreeMap<u64, u32> = BTreeMap::new();
+    // Every point exactly once, but for those that have a splice on each way to them.
+    let mut seen: BTreeMap<Spot, Vec<Option<Tactic>>> = BTreeMap::new();
     for s in &plan.splices {
         for p in &s.points {
-            *seen.entry(p.addr).or_default() += 1;
+            seen.entry(p.at).or_default().push(Some(p.tactic));
         }
     }
     for r in &plan.refused {
-        *seen.entry(r.addr).or_default() += 1;
-        ensure!(r.nearest != Some(r.addr));
+        seen.entry(r.at).or_default().push(None);
+        ensure!(r.nearest != Some(r.at.addr()));
     }
-    let asked: BTreeSet<u64> = asked.iter().copied().collect();
+    let asked: BTreeSet<Spot> = asked.iter().copied().collect();
     same!(seen.keys().copied().collect::<BTreeSet<_>>(), asked);
-    ensure!(seen.values().all(|n| *n == 1), "a point in two places");
+    for how in seen.values() {
+        let ways = how.iter().all(|t| *t == Some(Tactic::Edges));
+        ensure!(how.len() == 1 || ways, "a point in two places");
+    }
     if plan.splices.is_empty() {
         return Ok(());
     }
@@ -153,34 +156,42 @@ pub fn check(
         .decode();
         same!(emulated.near_branch_target(), PATCH);
 
-        // Between the site and each point control has one way only.
+        // In the patch control has one way only: nothing else leads to what it runs, but for its first instruction.
         let first = f.index_at(s.site).unwrap();
-        for p in &s.points {
-            let at = f.index_at(p.addr).unwrap();
-            for i in &f.insns[first + 1..=at] {
-                ensure!(
-                    !i.joins && !i.after_call && !i.after_trap,
-                    "a second way to a point"
-                );
-            }
-            for i in &f.insns[first..at] {
-                ensure!(
-                    !i.sites.intersects(Sites::MANAGED),
-                    "a managed site is run in a patch"
-                );
-                ensure!(matches!(
-                    i.kind,
-                    InsnKind::Plain | InsnKind::Nop | InsnKind::Jcc | InsnKind::Loop
-                ));
-            }
+        let runs = &f.insns[first..first + s.displaced as usize];
+        let traced = |t: Option<u64>| {
+            t.is_some_and(|t| !kernel.tables().fentry.in_range(t..t + 5).is_empty())
+        };
+        for (n, i) in runs.iter().enumerate() {
+            ensure!(
+                !i.sites.intersects(Sites::MANAGED),
+                "a managed site is run in a patch"
+            );
+            ensure!(
+                n == 0 || !i.joins && !i.after_trap,
+                "a second way into what a patch runs"
+            );
+            let straight = matches!(
+                i.kind,
+                InsnKind::Plain | InsnKind::Nop | InsnKind::Jcc | InsnKind::Loop
+            );
+            let comes_back = i.kind == InsnKind::Call && traced(i.target);
+            ensure!(straight || comes_back || n + 1 == runs.len());
+        }
+        let passed = first..first + s.displaced as usize;
+        for p in s.points.iter().filter(|p| p.tactic != Tactic::Edges) {
+            let Spot::Before(addr) = p.at else { continue };
+            let at = f.index_at(addr).unwrap();
+            let next = &f.insns[at];
+            ensure!(passed.contains(&at) || at == passed.end && !next.joins && !next.after_trap);
         }
         // No point that this patch passes is served elsewhere: it would be missed.
-        let passed = first..first + s.displaced as usize;
         for other in plan.splices.iter().filter(|o| o.site != s.site) {
-            for p in &other.points {
+            for p in other.points.iter().filter(|p| p.tactic != Tactic::Edges) {
+                let Spot::Before(addr) = p.at else { continue };
                 // A hoist onto this site counts before it comes here, which is right.
-                let before = p.addr == s.site && other.site < s.site;
-                let at = f.index_at(p.addr).unwrap();
+                let before = addr == s.site && other.site < s.site;
+                let at = f.index_at(addr).unwrap();
                 ensure!(before || !passed.contains(&at), "a point is passed by");
             }
             ensure!(!passed.contains(&f.index_at(other.site).unwrap()));
@@ -195,10 +206,11 @@ pub fn check(
             starts.insert((i.ip() - PATCH) as u32);
             end = i.next_ip();
             flow = i.flow_control();
-            ensure!(
-                !i.is_call_near() && !i.is_call_near_indirect(),
-                "a real call in a patch"
-            );
+            // A call that a patch makes is one of those that it runs, of a function that comes back.
+            let target = i.is_call_near().then(|| i.near_branch_target());
+            let known = runs.iter().any(|r| r.target == target) && traced(target);
+            ensure!(!i.is_call_near() || known, "a real call in a patch");
+            ensure!(!i.is_call_near_indirect());
         }
         same!(end - PATCH, code.len() as u64);
         ensure!(
